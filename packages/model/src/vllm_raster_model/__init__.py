@@ -1,0 +1,1 @@
+"""Image-to-image networks for rasters, as models that vLLM serves."""

@@ -1,0 +1,59 @@
+"""Runs tests/e2e on the wheels in dist, as a user would have them.
+
+The wheels go into a fresh environment, the tests into a temporary folder: neither sees the
+source tree, so a file missing from a wheel is found out.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+ENVIRONMENT = ROOT / ".venv-e2e"
+PYTHON = ENVIRONMENT / "bin" / "python"
+EXTRAS = {"vllm_raster_model": "vllm,io", "vllm_raster_io": "vllm,model"}
+
+FROM_WHEELS = """
+import sysconfig, vllm_raster_io, vllm_raster_model
+for package in (vllm_raster_io, vllm_raster_model):
+    assert package.__file__.startswith(sysconfig.get_path("purelib")), package.__file__
+"""
+
+
+def install() -> None:
+    venv.create(ENVIRONMENT, clear=True, with_pip=True)
+    run(PYTHON, ROOT / "tools" / "install_engine.py")
+    wheels = []
+    for name, extras in EXTRAS.items():
+        (wheel,) = (ROOT / "dist").glob(f"{name}-*.whl")
+        wheels.append(f"{wheel}[{extras}]")
+    hatch = tomllib.loads((ROOT / "hatch.toml").read_text())
+    run(PYTHON, "-m", "pip", "install", "--quiet", *wheels, *hatch["envs"]["default"]["dependencies"])
+
+
+def run_tests(arguments: list[str]) -> int:
+    with tempfile.TemporaryDirectory(prefix="vllm-raster-e2e-") as folder:
+        shutil.copytree(ROOT / "tests", Path(folder) / "tests")
+        shutil.copy(ROOT / "pytest.toml", folder)
+        run(PYTHON, "-c", FROM_WHEELS, cwd=folder)
+        return run(PYTHON, "-m", "pytest", "tests/e2e", *arguments, cwd=folder, check=False)
+
+
+def run(*command: str | Path, cwd: str | Path = ROOT, check: bool = True) -> int:
+    # As in an activated environment: the tests find `vllm` and `vllm-raster` on the path.
+    environment = os.environ | {
+        "PATH": f"{ENVIRONMENT / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "VIRTUAL_ENV": str(ENVIRONMENT),
+    }
+    environment.pop("PYTHONPATH", None)
+    return subprocess.run(command, cwd=cwd, env=environment, check=check).returncode
+
+
+if __name__ == "__main__":
+    install()
+    sys.exit(run_tests(sys.argv[1:]))
