@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 HATCH_VERSION := 1.18.2
-HATCH := .hatch/bin/hatch
+HATCH := $(CURDIR)/.hatch/bin/hatch
 
 # hatch makes its environments with the Python it runs on, and keeps all its own in .hatch.
 export HATCH_PYTHON := self
@@ -60,7 +60,8 @@ checkpoint: setup ## train the tests' land-cover checkpoint anew
 
 build: $(hatch) ## both packages' wheels and source archives, into dist
 	rm -rf dist
-	$(HATCH) -e members build --all
+	cd packages/model && $(HATCH) build ../../dist
+	cd packages/io_plugin && $(HATCH) build ../../dist
 
 clean: ## remove all that make has made
 	rm -rf .hatch .venv .venv-lint .venv-e2e dist .mypy_cache .pytest_cache .ruff_cache

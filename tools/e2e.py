@@ -33,7 +33,8 @@ def install() -> None:
         (wheel,) = (ROOT / "dist").glob(f"{name}-*.whl")
         wheels.append(f"{wheel}[{extras}]")
     hatch = tomllib.loads((ROOT / "hatch.toml").read_text())
-    run(PYTHON, "-m", "pip", "install", "--quiet", *wheels, *hatch["envs"]["default"]["dependencies"])
+    test_tools = hatch["envs"]["default"]["dependencies"]
+    run(PYTHON, "-m", "pip", "install", "--quiet", *wheels, *test_tools)
 
 
 def run_tests(arguments: list[str]) -> int:
