@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # Each of these files marks something as installed, so that a second time costs nothing.
 hatch := .hatch/hatch-$(HATCH_VERSION)
-environment := .venv/ready
+environment := .venv/ready$(addprefix -,$(VLLM_RASTER_ENGINE))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test unit e2e lint format bench checkpoint build clean
@@ -30,6 +30,7 @@ $(hatch):
 
 $(environment): $(hatch) hatch.toml VERSION tools/install_engine.py packages/model/pyproject.toml packages/io_plugin/pyproject.toml
 	$(HATCH) run setup
+	@rm -f .venv/ready*
 	@touch $@
 
 setup: $(environment) ## install vLLM and both packages into .venv (minutes, once)

