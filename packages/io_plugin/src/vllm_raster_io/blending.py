@@ -1,0 +1,204 @@
+"""Putting the maps of a scene's windows together.
+
+The windows form a grid, so a window's weights are the product of a row's and a column's. Along
+each axis the weights of all windows that cover a pixel are made to sum to one beforehand. So
+the only thing as large as the scene is the sum itself, it is never divided, and where a single
+window covers a pixel the weight is exactly 1.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import TilingError
+from .tiling import Axis, Tiling, Window
+
+Profile = Literal["none", "linear", "cosine"]
+"""How weights fall off across an overlap: a hard seam in its middle, straight, or smoothly."""
+
+# Scores that `class_ids` looks at in one go: a few MiB, whatever the size of the scene.
+_STRIP_VALUES = 2**20
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one window gives to the scene along one axis, in pixels of the map.
+
+    Attributes:
+        window: The part of the window that counts.
+        scene: Where that part lies in the scene.
+        weights: Float32 weight of each pixel of that part, in (0, 1].
+    """
+
+    window: slice
+    scene: slice
+    weights: npt.NDArray[np.float32]
+
+
+def axis_shares(axis: Axis, upscale: int, profile: Profile) -> list[Share]:
+    """The shares of an axis' windows, in order; at every pixel the weights sum to one.
+
+    Args:
+        axis: The axis as it is cut.
+        upscale: Pixels of the map to a pixel of the scene.
+        profile: "none" gives each pixel to one window; otherwise each window counts as a whole.
+    """
+    starts = [start * upscale for start in axis.starts()]
+    length = axis.length * upscale
+    ends = [start + length for start in starts]
+    if profile == "none":
+        seams = [(left + right) // 2 for left, right in zip(ends[:-1], starts[1:], strict=True)]
+        bounds = zip(starts, [0, *seams], [*seams, ends[-1]], strict=True)
+        return [
+            Share(slice(a - start, b - start), slice(a, b), np.ones(b - a, np.float32))
+            for start, a, b in bounds
+        ]
+    overlaps = [left - right for left, right in zip(ends[:-1], starts[1:], strict=True)]
+    tapers = [
+        _taper(length, before, after, profile)
+        for before, after in zip([0, *overlaps], [*overlaps, 0], strict=True)
+    ]
+    # Two neighbours sum to one as they are, but a great overlap brings in their neighbours too.
+    total = np.zeros(ends[-1])
+    for start, taper in zip(starts, tapers, strict=True):
+        total[start : start + length] += taper
+    scenes = [slice(start, start + length) for start in starts]
+    return [
+        Share(slice(0, length), scene, (taper / total[scene]).astype(np.float32))
+        for scene, taper in zip(scenes, tapers, strict=True)
+    ]
+
+
+def _taper(length: int, before: int, after: int, profile: Profile) -> npt.NDArray[np.float64]:
+    """Weights of one window: 1, but rising over the overlap before, falling over that after."""
+    weights = np.ones(length)
+    weights[:before] *= _ramp(before, profile)
+    weights[length - after :] *= _ramp(after, profile)[::-1]
+    return weights
+
+
+def _ramp(length: int, profile: Profile) -> npt.NDArray[np.float64]:
+    """Rises within (0, 1); with its mirror image it sums to one."""
+    # Taken in the middle of each pixel, so that it is symmetric and never 0.
+    position = (np.arange(length) + 0.5) / length
+    return position if profile == "linear" else np.sin(position * (np.pi / 2)) ** 2
+
+
+class Mosaic:
+    """Sums the maps of a scene's windows, each weighted, into the map of the scene.
+
+    The windows may come in any order, each once. Scores are blended, and class ids taken from
+    them once, at the end. A score that is not finite spreads no further than its own window.
+
+    Args:
+        tiling: How the scene was cut.
+        channels: Channels of every map, at least 1.
+        upscale: Pixels of a map to a pixel of the scene along each axis, at least 1.
+        profile: "linear" and "cosine" fade from a window to its neighbour over all that both
+            cover; "none" lets each pixel come from one window, with the seam in the middle.
+
+    Raises:
+        TilingError: A value is outside its range.
+    """
+
+    def __init__(
+        self, tiling: Tiling, channels: int, upscale: int = 1, profile: Profile = "linear"
+    ) -> None:
+        for name, value in (("channels", channels), ("upscale", upscale)):
+            if value < 1:
+                raise TilingError(f"{name} is {value}, but must be at least 1")
+        if profile not in get_args(Profile):
+            known = ", ".join(get_args(Profile))
+            raise TilingError(f"profile is {profile!r}, but must be one of {known}")
+        self._tiling = tiling
+        self._window_shape = (
+            channels,
+            tiling.rows.length * upscale,
+            tiling.columns.length * upscale,
+        )
+        self._blends = profile != "none"
+        self._rows = axis_shares(tiling.rows, upscale, profile)
+        self._columns = axis_shares(tiling.columns, upscale, profile)
+        self._row_index = {start: i for i, start in enumerate(tiling.rows.starts())}
+        self._column_index = {start: i for i, start in enumerate(tiling.columns.starts())}
+        self._fed = np.zeros((len(self._rows), len(self._columns)), np.bool_)
+        self._sum = np.zeros(
+            (channels, tiling.height * upscale, tiling.width * upscale), np.float32
+        )
+
+    def feed(self, window: Window, scores: npt.ArrayLike) -> None:
+        """Adds the map of one window.
+
+        Args:
+            window: A window of the tiling that has not been fed yet.
+            scores: Its map (channels, window height * upscale, window width * upscale), taken
+                as float32. It is left as it is.
+
+        Raises:
+            TilingError: The window is none of the tiling's or came before, or the map has
+                another shape.
+        """
+        index = self._locate(window)
+        scores = np.asarray(scores, np.float32)
+        if scores.shape != self._window_shape:
+            raise TilingError(
+                f"the map of {window} has the shape {scores.shape}, "
+                f"but must have {self._window_shape}"
+            )
+        rows, columns = self._rows[index[0]], self._columns[index[1]]
+        part = scores[:, rows.window, columns.window]
+        place = self._sum[:, rows.scene, columns.scene]
+        if self._blends:
+            place += part * np.outer(rows.weights, columns.weights)
+        else:
+            place[...] = part
+        self._fed[index] = True
+
+    def data(self) -> npt.NDArray[np.float32]:
+        """The map of the scene (channels, height * upscale, width * upscale), not a copy.
+
+        Raises:
+            TilingError: Some window has not been fed.
+        """
+        if not self._fed.all():
+            missing = np.flatnonzero(~self._fed)
+            first = self._tiling.windows()[missing[0]]
+            raise TilingError(
+                f"{missing.size} of {self._fed.size} windows were not fed, the first is {first}"
+            )
+        return self._sum
+
+    def class_ids(self, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """The channel of the greatest score at each pixel, (height * upscale, width * upscale).
+
+        Where scores are equal it is the first of them.
+
+        Args:
+            dtype: An integer type that holds the last channel's number.
+
+        Raises:
+            TilingError: Some window has not been fed, or the type cannot hold every channel.
+        """
+        scores = self.data()
+        channels, height, width = scores.shape
+        if channels - 1 > np.iinfo(dtype).max:
+            raise TilingError(f"{channels} classes do not fit into {np.dtype(dtype)}")
+        ids = np.empty((height, width), dtype)
+        # argmax makes a copy of what it is given, and answers in 64 bits.
+        step = max(1, _STRIP_VALUES // (channels * width))
+        for row in range(0, height, step):
+            ids[row : row + step] = scores[:, row : row + step].argmax(axis=0)
+        return ids
+
+    def _locate(self, window: Window) -> tuple[int, int]:
+        rows, columns = self._tiling.rows, self._tiling.columns
+        row = self._row_index.get(window.row)
+        column = self._column_index.get(window.column)
+        known_shape = (window.height, window.width) == (rows.length, columns.length)
+        if row is None or column is None or not known_shape:
+            raise TilingError(f"{window} is no window of {self._tiling}")
+        if self._fed[row, column]:
+            raise TilingError(f"{window} was fed before")
+        return row, column
