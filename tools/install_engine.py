@@ -32,10 +32,13 @@ def installed(name: str) -> str | None:
 
 
 def pip(*arguments: str, check: bool = True) -> bool:
-    """Runs pip in this environment; tells whether it succeeded."""
+    """Runs pip in this environment and, where a failure is not the end, tells of it."""
     print("pip", *arguments, flush=True)  # some of these take minutes
     command = [sys.executable, "-m", "pip", *arguments, "--quiet", "--disable-pip-version-check"]
-    return subprocess.run(command, check=check).returncode == 0
+    status = subprocess.run(command, check=False).returncode
+    if status and check:
+        sys.exit(status)  # pip has said why
+    return status == 0
 
 
 def install_gpu_build() -> None:
