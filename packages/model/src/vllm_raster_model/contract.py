@@ -1,0 +1,167 @@
+"""The `raster` block of a checkpoint's config.json: what it eats and what it gives.
+
+The block is the contract between a checkpoint, this package (which normalises by it) and the
+IO processor plugin (which cuts scenes and writes maps by it). It is versioned; a key that is
+not known is refused, so that a misspelt one is found when the server starts.
+"""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from vllm_raster_model.errors import ContractError
+
+Coordinate = Literal["time", "location"]
+PositiveInt = Annotated[int, Field(ge=1, strict=True)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class InputContract(_Part):
+    """What a window's pixels are and how they become the network's input.
+
+    A pixel `p` of band `b`, as the file stores it, becomes
+    `(p * scale + offset - mean[b]) / std[b]`; an invalid one becomes
+    `(nodata_fill - mean[b]) / std[b]`.
+
+    Attributes:
+        bands: Names of the bands, in the network's order.
+        scale: Factor from stored counts to the unit of `mean` and `std`.
+        offset: Added after the factor.
+        mean: One number a band, or one for all; in the unit after scale and offset.
+        std: Like `mean`; above 0.
+        nodata_fill: Stands in for invalid pixels; in the unit of `mean`.
+        frames: Number of dates in one input.
+        coordinates: What else the network is told: the date of each frame, the place.
+    """
+
+    bands: tuple[str, ...] = Field(min_length=1)
+    scale: float = 1.0
+    offset: float = 0.0
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[Annotated[float, Field(gt=0)], ...] = (1.0,)
+    nodata_fill: float = 0.0
+    frames: PositiveInt = 1
+    coordinates: tuple[Coordinate, ...] = ()
+
+    @model_validator(mode="after")
+    def _one_number_a_band(self) -> Self:
+        if len(set(self.bands)) != len(self.bands):
+            raise ValueError(f"bands must differ from one another, got {list(self.bands)}")
+        for name in ("mean", "std"):
+            count = len(getattr(self, name))
+            if count not in (1, len(self.bands)):
+                raise ValueError(
+                    f"{name} needs 1 number or one for each of the {len(self.bands)} bands, "
+                    f"got {count}"
+                )
+        return self
+
+
+class TileContract(_Part):
+    """How large a window may be.
+
+    Attributes:
+        size: Largest height and width of a window, in pixels; the engine is profiled with it.
+        multiple_of: Side of a grid cell, in pixels; a window is padded to whole cells.
+        minimum: Smallest height and width after padding, in pixels; a multiple of the cell.
+        overlap: Pixels that neighbouring windows share unless a request says otherwise.
+    """
+
+    size: PositiveInt = 512
+    multiple_of: PositiveInt = 16
+    minimum: PositiveInt | None = None
+    overlap: Annotated[int, Field(ge=0, strict=True)] = 0
+
+    @model_validator(mode="after")
+    def _whole_cells(self) -> Self:
+        for name in ("size", "minimum"):
+            value = getattr(self, name)
+            if value is not None and value % self.multiple_of:
+                raise ValueError(
+                    f"{name} must be a multiple of multiple_of={self.multiple_of}, got {value}"
+                )
+        if self.overlap >= self.size:
+            raise ValueError(f"overlap must be less than size={self.size}, got {self.overlap}")
+        if self.minimum is not None and self.minimum > self.size:
+            raise ValueError(f"minimum must not exceed size={self.size}, got {self.minimum}")
+        return self
+
+    @property
+    def minimum_cells(self) -> int:
+        """Fewest rows and columns of cells that a window is padded to."""
+        return (self.minimum or self.multiple_of) // self.multiple_of
+
+
+class ClassContract(_Part):
+    """One class of the map: its name and, for pictures, its colour (`#rrggbb`)."""
+
+    name: str
+    color: Annotated[str, Field(pattern=r"^#[0-9a-fA-F]{6}$")] | None = None
+
+
+class BandContract(_Part):
+    """One band of the map: its name and the unit of its values."""
+
+    name: str
+    unit: str | None = None
+
+
+class OutputContract(_Part):
+    """What comes back.
+
+    Attributes:
+        kind: `classes` (one score a class), `values` (physical quantities) or `image`.
+        upscale: Side of the block of output pixels that one input pixel becomes.
+        classes: The classes in the order of the network's channels, for `classes`.
+        bands: The bands in the order of the network's channels, otherwise.
+    """
+
+    kind: Literal["classes", "values", "image"]
+    upscale: PositiveInt = 1
+    classes: tuple[ClassContract, ...] = ()
+    bands: tuple[BandContract, ...] = ()
+
+    @model_validator(mode="after")
+    def _names_its_channels(self) -> Self:
+        wanted, unwanted = ("classes", "bands") if self.kind == "classes" else ("bands", "classes")
+        if not getattr(self, wanted) or getattr(self, unwanted):
+            raise ValueError(f"kind={self.kind!r} needs {wanted!r} and no {unwanted!r}")
+        return self
+
+    @property
+    def channels(self) -> int:
+        """Number of channels that the network predicts."""
+        return len(self.classes or self.bands)
+
+
+class RasterContract(_Part):
+    """The whole `raster` block, version 1."""
+
+    version: Literal[1]
+    input: InputContract
+    tile: TileContract = TileContract()
+    output: OutputContract
+
+    @classmethod
+    def parse(cls, block: Any) -> Self:
+        """Reads the block as json gave it.
+
+        Raises:
+            ContractError: A key is missing, unknown or has a value that cannot be.
+        """
+        try:
+            return cls.model_validate(block)
+        except ValidationError as error:
+            problems = "; ".join(
+                f"{'.'.join(map(str, one['loc'])) or 'raster'}: {one['msg']} (got {one['input']!r})"
+                for one in error.errors()
+            )
+            raise ContractError(f"The raster block of config.json is not usable: {problems}") from error
+
+    @property
+    def cell_width(self) -> int:
+        """Numbers in the embedding of one cell: its block of output, flattened."""
+        return self.output.channels * (self.tile.multiple_of * self.output.upscale) ** 2

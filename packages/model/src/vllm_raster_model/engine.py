@@ -1,0 +1,188 @@
+"""The seam to vLLM: the one file of this package that touches its moving parts.
+
+Everything else imports vLLM's names from here. Written for vLLM 0.32, read against 0.33; where
+the written guides of 2025 call a hook by another name, the docstring at its definition says so.
+"""
+
+import logging
+import os
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from vllm_raster_model.engine_version import require_vllm
+
+require_vllm()
+
+from vllm.config import VllmConfig  # noqa: E402 - only once the version is known to fit
+from vllm.config.multimodal import MultiModalDummyOptions  # noqa: E402
+from vllm.distributed import get_tensor_model_parallel_world_size  # noqa: E402
+from vllm.inputs import MultiModalDataDict  # noqa: E402
+from vllm.model_executor.layers.attention import MMEncoderAttention  # noqa: E402
+from vllm.model_executor.layers.linear import (  # noqa: E402
+    ColumnParallelLinear,
+    QKVParallelLinear,
+    RowParallelLinear,
+)
+from vllm.model_executor.layers.pooler import Pooler, PoolingParamsUpdate  # noqa: E402
+from vllm.model_executor.layers.pooler.tokwise import AllPool  # noqa: E402
+from vllm.model_executor.model_loader.weight_utils import default_weight_loader  # noqa: E402
+from vllm.model_executor.models.config import VerifyAndUpdateConfig  # noqa: E402
+from vllm.model_executor.models.interfaces import (  # noqa: E402
+    IsAttentionFree,
+    MultiModalEmbeddings,
+    SupportsMultiModal,
+)
+from vllm.model_executor.models.interfaces_base import attn_type  # noqa: E402
+from vllm.model_executor.models.utils import _merge_multimodal_embeddings  # noqa: E402
+from vllm.multimodal import MULTIMODAL_REGISTRY  # noqa: E402
+from vllm.multimodal.inputs import (  # noqa: E402
+    MultiModalFieldConfig,
+    MultiModalKwargsItems,
+)
+from vllm.multimodal.parse import (  # noqa: E402
+    ImageSize,
+    ModalityDataItems,
+    MultiModalDataItems,
+    MultiModalDataParser,
+    ProcessorBatchItems,
+)
+from vllm.multimodal.processing import (  # noqa: E402
+    BaseDummyInputsBuilder,
+    BaseMultiModalProcessor,
+    BaseProcessingInfo,
+    PromptIndexTargets,
+    PromptInsertion,
+    PromptReplacement,
+    PromptUpdate,
+    PromptUpdateDetails,
+)
+from vllm.platforms import current_platform  # noqa: E402
+from vllm.triton_utils import HAS_TRITON  # noqa: E402
+from vllm.v1.pool.metadata import PoolingMetadata  # noqa: E402
+
+if TYPE_CHECKING:
+    from vllm.config import ModelConfig
+
+# Under vLLM's own logger, so that it is shown where and how vLLM's lines are.
+logger = logging.getLogger("vllm.raster.model")
+
+_NO_CACHE_BYTES = 1 << 20
+_RUNNER_SWITCH = "VLLM_USE_V2_MODEL_RUNNER"
+
+
+class VllmLayers:
+    """vLLM's parallel layers, as `vllm_raster_model.networks.layers.Layers`."""
+
+    def __init__(self) -> None:
+        self.parallel_size = get_tensor_model_parallel_world_size()
+
+    def column(self, inputs: int, outputs: int, *, prefix: str) -> nn.Module:
+        """See `Layers.column`."""
+        return ColumnParallelLinear(inputs, outputs, return_bias=False, prefix=prefix)
+
+    def row(self, inputs: int, outputs: int, *, prefix: str) -> nn.Module:
+        """See `Layers.row`."""
+        return RowParallelLinear(inputs, outputs, return_bias=False, prefix=prefix)
+
+    def qkv(self, width: int, heads: int, *, prefix: str) -> nn.Module:
+        """See `Layers.qkv`."""
+        return QKVParallelLinear(width, width // heads, heads, return_bias=False, prefix=prefix)
+
+    def attention(self, heads: int, head_width: int, *, prefix: str) -> nn.Module:
+        """See `Layers.attention`."""
+        return MMEncoderAttention(heads // self.parallel_size, head_width, prefix=prefix)
+
+
+class ServingDefaults(VerifyAndUpdateConfig):
+    """What the engine must know before it starts, for the class without a language model.
+
+    An entry of vLLM's `MODELS_CONFIG_MAP`, made by `vllm_raster_model.registration`.
+    """
+
+    @staticmethod
+    def verify_and_update_model_config(model_config: "ModelConfig") -> None:
+        """Sets what vLLM would otherwise choose as for a text model."""
+        if model_config.dtype != torch.float32:
+            # Maps pass through the model's dtype: in half precision 70000 is infinite.
+            logger.info("Serving in float32, not %s: it carries the maps.", model_config.dtype)
+            model_config.dtype = torch.float32
+        multimodal = model_config.multimodal_config
+        if multimodal is not None and multimodal.mm_processor_cache_gb:
+            logger.info("No multimodal processor cache: windows do not come twice.")
+            multimodal.mm_processor_cache_gb = 0
+        if HAS_TRITON and _RUNNER_SWITCH not in os.environ:
+            logger.info(
+                "Asking for vLLM's first model runner: no attention-free model was seen to work "
+                "on the second one yet. Set %s to choose.",
+                _RUNNER_SWITCH,
+            )
+            os.environ[_RUNNER_SWITCH] = "0"
+
+    @staticmethod
+    def verify_and_update_config(vllm_config: VllmConfig) -> None:
+        """Asks for no cache of keys and values, for there is no attention in vLLM's sense.
+
+        vLLM's CPU worker would refuse to start wherever 92 % of the memory are not free.
+        """
+        cache = vllm_config.cache_config
+        if current_platform.is_cpu() and cache.kv_cache_memory_bytes is None:
+            cache.kv_cache_memory_bytes = _NO_CACHE_BYTES
+
+
+def load_parameter(parameter: torch.Tensor, weight: torch.Tensor) -> None:
+    """Copies a weight from disk into a parameter, or into its part of it on this device."""
+    getattr(parameter, "weight_loader", default_weight_loader)(parameter, weight)
+
+
+def merge_cells(
+    embeddings: torch.Tensor, cells: MultiModalEmbeddings, is_cell: torch.Tensor
+) -> torch.Tensor:
+    """Writes the cells over the tokens that stand for them, in place.
+
+    The guides' `merge_multimodal_embeddings`.
+    """
+    return _merge_multimodal_embeddings(embeddings, cells, is_cell)
+
+
+def configuration(vllm_config: VllmConfig) -> Any:
+    """The checkpoint's own configuration."""
+    return vllm_config.model_config.hf_config
+
+
+__all__ = [
+    "MULTIMODAL_REGISTRY",
+    "AllPool",
+    "BaseDummyInputsBuilder",
+    "BaseMultiModalProcessor",
+    "BaseProcessingInfo",
+    "ImageSize",
+    "IsAttentionFree",
+    "ModalityDataItems",
+    "MultiModalDataDict",
+    "MultiModalDataItems",
+    "MultiModalDataParser",
+    "MultiModalDummyOptions",
+    "MultiModalEmbeddings",
+    "MultiModalFieldConfig",
+    "MultiModalKwargsItems",
+    "Pooler",
+    "PoolingMetadata",
+    "PoolingParamsUpdate",
+    "ProcessorBatchItems",
+    "PromptIndexTargets",
+    "PromptInsertion",
+    "PromptReplacement",
+    "PromptUpdate",
+    "PromptUpdateDetails",
+    "ServingDefaults",
+    "SupportsMultiModal",
+    "VllmConfig",
+    "VllmLayers",
+    "attn_type",
+    "configuration",
+    "load_parameter",
+    "logger",
+    "merge_cells",
+]

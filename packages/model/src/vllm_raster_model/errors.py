@@ -1,0 +1,21 @@
+"""The exceptions of this package: one small family under one base."""
+
+
+class RasterModelError(ValueError):
+    """Anything this package refuses. A `ValueError`, which vLLM answers with 400, not 500."""
+
+
+class ContractError(RasterModelError):
+    """The checkpoint's configuration does not say what is needed, or contradicts itself."""
+
+
+class ImageItemError(RasterModelError):
+    """An image item has the wrong shape, type or fields for this checkpoint."""
+
+
+class WeightsError(RasterModelError):
+    """The checkpoint's weights are not those of the network that its configuration names."""
+
+
+class EngineVersionError(ImportError):
+    """vLLM is missing or of a version that this package was not written for."""

@@ -1,0 +1,69 @@
+"""The grid of cells that stands for an image among tokens.
+
+A window is padded to whole cells. In the prompt it is its cells row by row, each row ended by
+a row token, so that the tokens alone tell the grid's shape.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from einops import rearrange
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Rows and columns of cells of one window."""
+
+    rows: int
+    columns: int
+
+    @classmethod
+    def covering(cls, height: int, width: int, *, cell: int, minimum: int = 1) -> Self:
+        """The smallest grid of cells of `cell` pixels, `minimum` a side, over a window."""
+        return cls(max(minimum, -(-height // cell)), max(minimum, -(-width // cell)))
+
+    @property
+    def cells(self) -> int:
+        """Number of cells, which is also the number of embeddings."""
+        return self.rows * self.columns
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens: the cells and one end a row."""
+        return self.rows * (self.columns + 1)
+
+    def token_ids(self, cell_token_id: int, row_token_id: int) -> list[int]:
+        """The grid as it stands in a prompt."""
+        return ([cell_token_id] * self.columns + [row_token_id]) * self.rows
+
+    @classmethod
+    def read(
+        cls, token_ids: Sequence[int] | torch.Tensor, cell_token_id: int, row_token_id: int
+    ) -> Self | None:
+        """The grid that a prompt of one image holds; None where it holds no cell."""
+        ids = torch.as_tensor(token_ids)
+        cells = int((ids == cell_token_id).sum())
+        rows = int((ids == row_token_id).sum())
+        if not cells or not rows:
+            return None
+        return cls(rows, cells // rows)
+
+    def cells_of(self, raster: torch.Tensor) -> torch.Tensor:
+        """Cuts a map (channels, height, width) into cells (cells, channels * block height * width)."""
+        return rearrange(
+            raster, "c (r y) (k x) -> (r k) (c y x)", r=self.rows, k=self.columns
+        )
+
+    def map_of(self, cells: torch.Tensor, channels: int, block: int) -> torch.Tensor:
+        """Lays cells of `block` output pixels a side out as a map (channels, height, width)."""
+        return rearrange(
+            cells,
+            "(r k) (c y x) -> c (r y) (k x)",
+            r=self.rows,
+            k=self.columns,
+            c=channels,
+            y=block,
+            x=block,
+        )

@@ -1,0 +1,156 @@
+"""How vLLM sees an image item: how many tokens it is, how it is prepared, where it stands."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from transformers import BatchFeature
+
+from vllm_raster_model.config import RasterConfig
+from vllm_raster_model.engine import (
+    BaseDummyInputsBuilder,
+    BaseMultiModalProcessor,
+    BaseProcessingInfo,
+    ImageSize,
+    ModalityDataItems,
+    MultiModalDataDict,
+    MultiModalDataItems,
+    MultiModalDataParser,
+    MultiModalDummyOptions,
+    MultiModalFieldConfig,
+    MultiModalKwargsItems,
+    ProcessorBatchItems,
+    PromptIndexTargets,
+    PromptInsertion,
+    PromptReplacement,
+    PromptUpdate,
+    PromptUpdateDetails,
+)
+from vllm_raster_model.errors import ImageItemError
+from vllm_raster_model.processor import ImageItem, RasterProcessor
+
+
+class RasterItems(ProcessorBatchItems[ImageItem]):
+    """The image items of one prompt."""
+
+    def __init__(self, items: Sequence[ImageItem]) -> None:
+        super().__init__(items, "image")
+
+    def get_image_size(self, index: int) -> ImageSize:
+        """Width and height of an item in pixels, read without reading its pixels."""
+        height, width = np.shape(self.get(index)["pixel_values"])[-2:]
+        return ImageSize(width=width, height=height)
+
+
+class RasterDataParser(MultiModalDataParser):
+    """Takes mappings as image items, one or a list of them."""
+
+    def _parse_image_data(self, data: Any) -> ModalityDataItems[Any, Any] | None:
+        if data is None:
+            return None
+        items = [data] if isinstance(data, Mapping) else list(data)
+        for item in items:
+            if not isinstance(item, Mapping) or np.ndim(item.get("pixel_values")) not in (3, 4):
+                raise ImageItemError(
+                    "An image item must be a mapping whose 'pixel_values' are (bands[, frames], "
+                    f"height, width), got {type(item).__name__}"
+                )
+        return RasterItems(items)
+
+
+class RasterProcessingInfo(BaseProcessingInfo):
+    """Limits and sizes, all from the `raster` block."""
+
+    def get_hf_config(self) -> RasterConfig:
+        """The checkpoint's configuration."""
+        return self.ctx.get_hf_config(RasterConfig)
+
+    def get_hf_processor(self, **kwargs: object) -> RasterProcessor:
+        """The checkpoint's processor."""
+        return self.ctx.get_hf_processor(RasterProcessor, **kwargs)
+
+    def get_data_parser(self) -> RasterDataParser:
+        """A parser of image items."""
+        return RasterDataParser(expected_hidden_size=self._get_expected_hidden_size())
+
+    def get_supported_mm_limits(self) -> Mapping[str, int | None]:
+        """One window a prompt: without a language model, nothing joins two."""
+        return {"image": 1}
+
+    def get_num_image_tokens(self, *, image_width: int, image_height: int) -> int:
+        """Tokens that a window of this many pixels takes: its cells and one end a row."""
+        return self.get_hf_config().grid(image_height, image_width).tokens
+
+    def get_image_size_with_most_features(self) -> ImageSize:
+        """The largest window, a tile of the `raster` block."""
+        size = self.get_hf_config().contract.tile.size
+        return ImageSize(width=size, height=size)
+
+
+class RasterDummyInputs(BaseDummyInputsBuilder[RasterProcessingInfo]):
+    """The worst case, with which the engine measures its memory: full tiles, all fields."""
+
+    def get_dummy_text(self, mm_counts: Mapping[str, int]) -> str:
+        """One placeholder an image."""
+        return self.info.get_hf_processor().image_token * mm_counts.get("image", 0)
+
+    def get_dummy_mm_data(
+        self,
+        seq_len: int,
+        mm_counts: Mapping[str, int],
+        mm_options: MultiModalDummyOptions,
+    ) -> MultiModalDataDict:
+        """Largest windows in the widest type, with a mask and coordinates.
+
+        An option for images that gives a smaller width or height is followed.
+        """
+        contract = self.info.get_hf_config().contract
+        width, height = self.info.get_image_size_with_most_features()
+        if (wanted := mm_options.get("image")) is not None:
+            width = min(width, getattr(wanted, "width", None) or width)
+            height = min(height, getattr(wanted, "height", None) or height)
+        frames = contract.input.frames
+        valid = np.ones((height, width), dtype=bool)
+        valid[0, 0] = False
+        item = {
+            "pixel_values": np.zeros((len(contract.input.bands), frames, height, width)),
+            "valid": valid,
+            "temporal_coords": np.zeros((frames, 2)),
+            "location_coords": np.zeros(2),
+        }
+        return {"image": [item] * mm_counts.get("image", 0)}
+
+
+class RasterMultiModalProcessor(BaseMultiModalProcessor[RasterProcessingInfo]):
+    """Prepares image items and puts their cells into the prompt."""
+
+    def _call_hf_processor(
+        self, hf_data: Mapping[str, object], hf_kwargs: Mapping[str, object]
+    ) -> BatchFeature:
+        # Not through vLLM's wrapper: it would cast coordinates to the model's type, and put the
+        # pixels into the message of any error.
+        return self.info.get_hf_processor()(**hf_data)
+
+    def _get_mm_fields_config(
+        self, hf_inputs: BatchFeature, hf_processor_mm_kwargs: Mapping[str, object]
+    ) -> Mapping[str, MultiModalFieldConfig]:
+        return {name: MultiModalFieldConfig.batched("image") for name in hf_inputs}
+
+    def _get_prompt_updates(
+        self,
+        mm_items: MultiModalDataItems,
+        hf_processor_mm_kwargs: Mapping[str, object],
+        out_mm_kwargs: MultiModalKwargsItems,
+    ) -> Sequence[PromptUpdate]:
+        """`<image>` becomes its grid; where the prompt has none, the grid goes in front."""
+        config = self.info.get_hf_config()
+
+        def grid(index: int) -> PromptUpdateDetails:
+            width, height = mm_items.get_items("image", RasterItems).get_image_size(index)
+            tokens = config.grid(height, width).token_ids(config.image_token_id, config.row_token_id)
+            return PromptUpdateDetails.select_token_id(tokens, config.image_token_id)
+
+        return [
+            PromptReplacement("image", target=[config.image_token_id], replacement=grid),
+            PromptInsertion("image", target=PromptIndexTargets.start(), insertion=grid),
+        ]

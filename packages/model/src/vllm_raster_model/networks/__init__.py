@@ -1,0 +1,44 @@
+"""The networks behind the served classes, one file a network, found by their `model_type`.
+
+A network is a module that takes normalised windows and gives scores; see
+`vllm_raster_model.networks.prithvi_upernet` for one, and `NETWORKS` for how it is named.
+"""
+
+from importlib import import_module
+from typing import Any
+
+from torch import nn
+from transformers import PreTrainedConfig
+
+from vllm_raster_model.contract import RasterContract
+from vllm_raster_model.errors import ContractError
+from vllm_raster_model.networks.layers import Layers, TorchLayers
+
+NETWORKS: dict[str, str] = {
+    "prithvi_upernet": "vllm_raster_model.networks.prithvi_upernet:PrithviUPerNet",
+}
+"""Class path of each network by the `model_type` of its configuration."""
+
+
+def network_class(model_type: str) -> Any:
+    """The class of the network that goes by this `model_type`.
+
+    Raises:
+        ContractError: No network goes by that name.
+    """
+    if model_type not in NETWORKS:
+        raise ContractError(
+            f"vision_config.model_type must be one of {sorted(NETWORKS)}, got {model_type!r}"
+        )
+    module, name = NETWORKS[model_type].split(":")
+    return getattr(import_module(module), name)
+
+
+def build_network(
+    config: PreTrainedConfig, contract: RasterContract, layers: Layers, prefix: str = "network"
+) -> nn.Module:
+    """Builds the network that a configuration describes, out of the given layers."""
+    return network_class(config.model_type)(config, contract, layers, prefix)
+
+
+__all__ = ["NETWORKS", "Layers", "TorchLayers", "build_network", "network_class"]

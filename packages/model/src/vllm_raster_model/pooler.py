@@ -1,0 +1,61 @@
+"""The pooler: the cells of a prompt are laid out as a map again."""
+
+from collections.abc import Set
+
+import torch
+
+from vllm_raster_model.config import RasterConfig
+from vllm_raster_model.engine import AllPool, Pooler, PoolingMetadata, PoolingParamsUpdate
+from vllm_raster_model.grid import Grid
+
+
+class MapPooler(Pooler):
+    """Gives the map of each prompt's image.
+
+    The task is `token_classify`, the one that both of vLLM's model runners accept and that sees
+    the hidden state of every token; those of a prompt that came in chunks are collected.
+    """
+
+    def __init__(self, config: RasterConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.all_tokens = AllPool()
+
+    def get_supported_tasks(self) -> Set[str]:
+        """The one task."""
+        return {"token_classify"}
+
+    def get_pooling_updates(self, task: str) -> PoolingParamsUpdate:
+        """Asks for the prompt's tokens, which tell the grid."""
+        return PoolingParamsUpdate(requires_token_ids=True)
+
+    def forward(
+        self, hidden_states: torch.Tensor, pooling_metadata: PoolingMetadata
+    ) -> list[torch.Tensor | None]:
+        """Maps of all prompts of a batch.
+
+        Args:
+            hidden_states: (tokens of the batch, numbers a cell).
+            pooling_metadata: Says which tokens are whose.
+
+        Returns:
+            One (channels, height, width) a prompt, padded to whole cells; None where its last
+            chunk is still to come; an empty one where it has no image, as in trial runs.
+        """
+        prompts = pooling_metadata.get_prompt_token_ids_cpu()
+        states = self.all_tokens(hidden_states, pooling_metadata)
+        return [
+            None if state is None else self._map(state, ids)
+            for state, ids in zip(states, prompts, strict=True)
+        ]
+
+    def _map(self, states: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
+        contract = self.config.contract
+        channels = contract.output.channels
+        cell_id = self.config.image_token_id
+        grid = Grid.read(token_ids, cell_id, self.config.row_token_id)
+        if grid is None:
+            return states.new_zeros((channels, 0, 0))
+        where = (token_ids == cell_id).nonzero().flatten().to(states.device)
+        block = contract.tile.multiple_of * contract.output.upscale
+        return grid.map_of(states[where], channels, block)

@@ -1,0 +1,48 @@
+"""What vLLM runs when it starts: the entry point `raster` of `vllm.general_plugins`."""
+
+import logging
+
+from vllm_raster_model.engine_version import require_vllm
+from vllm_raster_model.errors import EngineVersionError
+
+ARCHITECTURES = {"RasterForImageToImage": "vllm_raster_model.plain:RasterForImageToImage"}
+"""Class path of each served class by its name in config.json."""
+
+
+def register() -> None:
+    """Makes the classes, configuration and processor of this package known.
+
+    vLLM calls it in each of its processes, and may call it more than once. Where vLLM is not
+    of a version that fits, it says so in the log and leaves other models alone.
+    """
+    try:
+        require_vllm()
+    except EngineVersionError as error:
+        logging.getLogger("vllm.raster.model").error("Raster checkpoints cannot be served. %s", error)
+        return
+    register_with_transformers()
+    _register_with_vllm()
+
+
+def register_with_transformers() -> None:
+    """Lets `AutoConfig` and `AutoProcessor` read checkpoints; needs no vLLM."""
+    from transformers import AutoConfig, AutoProcessor
+
+    from vllm_raster_model.config import RasterConfig
+    from vllm_raster_model.processor import RasterProcessor
+
+    AutoConfig.register(RasterConfig.model_type, RasterConfig, exist_ok=True)
+    AutoProcessor.register(RasterConfig, RasterProcessor, exist_ok=True)
+
+
+def _register_with_vllm() -> None:
+    from vllm import ModelRegistry
+    from vllm.model_executor.models.config import MODELS_CONFIG_MAP
+
+    from vllm_raster_model.engine import ServingDefaults
+
+    known = ModelRegistry.get_supported_archs()
+    for architecture, path in ARCHITECTURES.items():
+        if architecture not in known:
+            ModelRegistry.register_model(architecture, path)
+        MODELS_CONFIG_MAP[architecture] = ServingDefaults
