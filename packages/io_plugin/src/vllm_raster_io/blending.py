@@ -12,8 +12,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from .errors import TilingError
-from .tiling import Axis, Tiling, Window
+from vllm_raster_io.errors import TilingError
+from vllm_raster_io.tiling import Axis, Tiling, Window
 
 Profile = Literal["none", "linear", "cosine"]
 """How weights fall off across an overlap: a hard seam in its middle, straight, or smoothly."""

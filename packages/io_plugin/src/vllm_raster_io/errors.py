@@ -1,9 +1,37 @@
-"""What may go wrong with a raster, as errors under one base."""
+"""The exceptions of this package: what a client did wrong under one base, and two others."""
 
 
 class RasterIOError(ValueError):
-    """Base of all errors of this package."""
+    """What a request asks cannot be done. A `ValueError`, which vLLM answers with 400."""
+
+
+class RequestError(RasterIOError):
+    """A request has a wrong field, or fields that contradict one another."""
+
+
+class AccessError(RasterIOError):
+    """A request asks to read or write where it may not."""
+
+
+class LimitError(RasterIOError):
+    """A request would take more than the server gives to one."""
+
+
+class RasterError(RasterIOError):
+    """A raster cannot be read, or is not what the checkpoint takes."""
 
 
 class TilingError(RasterIOError):
     """A scene cannot be cut, or its windows cannot be put together, as asked."""
+
+
+class ContractError(RasterIOError):
+    """The checkpoint's `raster` block does not say what this plugin needs to know."""
+
+
+class ServingError(RuntimeError):
+    """The server did something wrong, not the client; answered with 500."""
+
+
+class EngineVersionError(ImportError):
+    """vLLM is missing or of a version that this package was not written for."""

@@ -8,7 +8,7 @@ window of its own length; to pad it is the network's business.
 
 from dataclasses import dataclass
 
-from .errors import TilingError
+from vllm_raster_io.errors import TilingError
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ _HOMES = {
     "register": "registration",
 }
 
-__all__ = sorted(_HOMES)  # noqa: PLE0605 - the names are those of the table
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

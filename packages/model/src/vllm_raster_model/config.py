@@ -39,9 +39,9 @@ class RasterConfig(PreTrainedConfig):
         **kwargs: Any,
     ) -> None:
         if isinstance(vision_config, dict):
-            model_type = vision_config.get("model_type", "")
-            vision_config = network_class(model_type).config_class(**vision_config)
-        self.vision_config = vision_config
+            config_class = network_class(vision_config.get("model_type", "")).config_class
+            vision_config = config_class(**vision_config)
+        self.vision_config: PreTrainedConfig | None = vision_config
         self.raster = raster
         self.image_token_id = image_token_id
         self.row_token_id = row_token_id

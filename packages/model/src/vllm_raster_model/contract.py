@@ -159,7 +159,9 @@ class RasterContract(_Part):
                 f"{'.'.join(map(str, one['loc'])) or 'raster'}: {one['msg']} (got {one['input']!r})"
                 for one in error.errors()
             )
-            raise ContractError(f"The raster block of config.json is not usable: {problems}") from error
+            raise ContractError(
+                f"The raster block of config.json is not usable: {problems}"
+            ) from error
 
     @property
     def cell_width(self) -> int:

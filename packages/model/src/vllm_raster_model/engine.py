@@ -13,42 +13,42 @@ from torch import nn
 
 from vllm_raster_model.engine_version import require_vllm
 
-require_vllm()
+require_vllm()  # before the imports below fail for a reason that says nothing
 
-from vllm.config import VllmConfig  # noqa: E402 - only once the version is known to fit
-from vllm.config.multimodal import MultiModalDummyOptions  # noqa: E402
-from vllm.distributed import get_tensor_model_parallel_world_size  # noqa: E402
-from vllm.inputs import MultiModalDataDict  # noqa: E402
-from vllm.model_executor.layers.attention import MMEncoderAttention  # noqa: E402
-from vllm.model_executor.layers.linear import (  # noqa: E402
+from vllm.config import VllmConfig
+from vllm.config.multimodal import MultiModalDummyOptions
+from vllm.distributed import get_tensor_model_parallel_world_size
+from vllm.inputs import MultiModalDataDict
+from vllm.model_executor.layers.attention import MMEncoderAttention
+from vllm.model_executor.layers.linear import (
     ColumnParallelLinear,
     QKVParallelLinear,
     RowParallelLinear,
 )
-from vllm.model_executor.layers.pooler import Pooler, PoolingParamsUpdate  # noqa: E402
-from vllm.model_executor.layers.pooler.tokwise import AllPool  # noqa: E402
-from vllm.model_executor.model_loader.weight_utils import default_weight_loader  # noqa: E402
-from vllm.model_executor.models.config import VerifyAndUpdateConfig  # noqa: E402
-from vllm.model_executor.models.interfaces import (  # noqa: E402
+from vllm.model_executor.layers.pooler import Pooler, PoolingParamsUpdate
+from vllm.model_executor.layers.pooler.tokwise import AllPool
+from vllm.model_executor.model_loader.weight_utils import default_weight_loader
+from vllm.model_executor.models.config import VerifyAndUpdateConfig
+from vllm.model_executor.models.interfaces import (
     IsAttentionFree,
     MultiModalEmbeddings,
     SupportsMultiModal,
 )
-from vllm.model_executor.models.interfaces_base import attn_type  # noqa: E402
-from vllm.model_executor.models.utils import _merge_multimodal_embeddings  # noqa: E402
-from vllm.multimodal import MULTIMODAL_REGISTRY  # noqa: E402
-from vllm.multimodal.inputs import (  # noqa: E402
+from vllm.model_executor.models.interfaces_base import attn_type
+from vllm.model_executor.models.utils import _merge_multimodal_embeddings
+from vllm.multimodal import MULTIMODAL_REGISTRY
+from vllm.multimodal.inputs import (
     MultiModalFieldConfig,
     MultiModalKwargsItems,
 )
-from vllm.multimodal.parse import (  # noqa: E402
+from vllm.multimodal.parse import (
     ImageSize,
     ModalityDataItems,
     MultiModalDataItems,
     MultiModalDataParser,
     ProcessorBatchItems,
 )
-from vllm.multimodal.processing import (  # noqa: E402
+from vllm.multimodal.processing import (
     BaseDummyInputsBuilder,
     BaseMultiModalProcessor,
     BaseProcessingInfo,
@@ -58,9 +58,9 @@ from vllm.multimodal.processing import (  # noqa: E402
     PromptUpdate,
     PromptUpdateDetails,
 )
-from vllm.platforms import current_platform  # noqa: E402
-from vllm.triton_utils import HAS_TRITON  # noqa: E402
-from vllm.v1.pool.metadata import PoolingMetadata  # noqa: E402
+from vllm.platforms import current_platform
+from vllm.triton_utils import HAS_TRITON
+from vllm.v1.pool.metadata import PoolingMetadata
 
 if TYPE_CHECKING:
     from vllm.config import ModelConfig

@@ -51,10 +51,8 @@ class Grid:
         return cls(rows, cells // rows)
 
     def cells_of(self, raster: torch.Tensor) -> torch.Tensor:
-        """Cuts a map (channels, height, width) into cells (cells, channels * block height * width)."""
-        return rearrange(
-            raster, "c (r y) (k x) -> (r k) (c y x)", r=self.rows, k=self.columns
-        )
+        """Cuts a map (channels, height, width) into (cells, channels * block height * width)."""
+        return rearrange(raster, "c (r y) (k x) -> (r k) (c y x)", r=self.rows, k=self.columns)
 
     def map_of(self, cells: torch.Tensor, channels: int, block: int) -> torch.Tensor:
         """Lays cells of `block` output pixels a side out as a map (channels, height, width)."""

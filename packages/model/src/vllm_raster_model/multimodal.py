@@ -50,7 +50,7 @@ class RasterDataParser(MultiModalDataParser):
             return None
         items = [data] if isinstance(data, Mapping) else list(data)
         for item in items:
-            if not isinstance(item, Mapping) or np.ndim(item.get("pixel_values")) not in (3, 4):
+            if not isinstance(item, Mapping) or np.ndim(item.get("pixel_values", ())) not in (3, 4):
                 raise ImageItemError(
                     "An image item must be a mapping whose 'pixel_values' are (bands[, frames], "
                     f"height, width), got {type(item).__name__}"
@@ -147,7 +147,9 @@ class RasterMultiModalProcessor(BaseMultiModalProcessor[RasterProcessingInfo]):
 
         def grid(index: int) -> PromptUpdateDetails:
             width, height = mm_items.get_items("image", RasterItems).get_image_size(index)
-            tokens = config.grid(height, width).token_ids(config.image_token_id, config.row_token_id)
+            tokens = config.grid(height, width).token_ids(
+                config.image_token_id, config.row_token_id
+            )
             return PromptUpdateDetails.select_token_id(tokens, config.image_token_id)
 
         return [

@@ -18,7 +18,9 @@ def register() -> None:
     try:
         require_vllm()
     except EngineVersionError as error:
-        logging.getLogger("vllm.raster.model").error("Raster checkpoints cannot be served. %s", error)
+        logging.getLogger("vllm.raster.model").error(
+            "Raster checkpoints cannot be served. %s", error
+        )
         return
     register_with_transformers()
     _register_with_vllm()

@@ -38,7 +38,11 @@ def grid_code(width: int, frames: int, rows: int, columns: int) -> torch.Tensor:
     y = sine_cosine(sixteenth * 6, torch.arange(rows, dtype=torch.float64))
     x = sine_cosine(sixteenth * 6, torch.arange(columns, dtype=torch.float64))
     shape = (frames, rows, columns, -1)
-    parts = (x[None, None].expand(shape), y[None, :, None].expand(shape), t[:, None, None].expand(shape))
+    parts = (
+        x[None, None].expand(shape),
+        y[None, :, None].expand(shape),
+        t[:, None, None].expand(shape),
+    )
     return torch.cat(parts, dim=-1).float()
 
 

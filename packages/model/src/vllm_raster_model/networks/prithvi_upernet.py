@@ -62,7 +62,9 @@ class PrithviUPerNetConfig(PreTrainedConfig):
                 f"vision_config.embed_dim must be a multiple of 16 and of num_heads="
                 f"{self.num_heads}, got {self.embed_dim}"
             )
-        if len(self.out_indices) != 4 or not all(-self.depth <= i < self.depth for i in self.out_indices):
+        if len(self.out_indices) != 4 or not all(
+            -self.depth <= i < self.depth for i in self.out_indices
+        ):
             raise ContractError(
                 f"vision_config.out_indices must name four of {self.depth} blocks, "
                 f"got {self.out_indices}"

@@ -1,0 +1,102 @@
+"""What this plugin reads of a checkpoint's `raster` block: what to cut, and what comes back.
+
+The rest of the block, how pixels are normalised, is for whatever serves the checkpoint; so keys
+that are not named here are left alone.
+"""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from vllm_raster_io.errors import ContractError
+
+PositiveInt = Annotated[int, Field(ge=1)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class InputContract(_Part):
+    """The bands in the network's order, the dates, and what else the network is told."""
+
+    bands: tuple[str, ...] = Field(min_length=1)
+    frames: PositiveInt = 1
+    coordinates: tuple[Literal["time", "location"], ...] = ()
+
+
+class TileContract(_Part):
+    """Largest side of a window and the overlap of neighbours, in pixels of the scene."""
+
+    size: PositiveInt = 512
+    overlap: Annotated[int, Field(ge=0)] = 0
+
+
+class ClassContract(_Part):
+    """One class: its name, and its colour as `#rrggbb`."""
+
+    name: str
+    color: str | None = None
+
+
+class BandContract(_Part):
+    """One band of the map: its name and unit."""
+
+    name: str
+    unit: str | None = None
+
+
+class OutputContract(_Part):
+    """What the network gives: scores of classes, values with a unit, or an image."""
+
+    kind: Literal["classes", "values", "image"]
+    upscale: PositiveInt = 1
+    classes: tuple[ClassContract, ...] = ()
+    bands: tuple[BandContract, ...] = ()
+
+    @model_validator(mode="after")
+    def _has_channels(self) -> Self:
+        wanted = "classes" if self.kind == "classes" else "bands"
+        if not getattr(self, wanted):
+            raise ValueError(f"kind={self.kind!r} needs {wanted!r}")
+        return self
+
+    @property
+    def channels(self) -> int:
+        """Number of channels of a window's map."""
+        return len(self.classes if self.kind == "classes" else self.bands)
+
+
+class RasterContract(_Part):
+    """The `raster` block, version 1."""
+
+    version: Literal[1]
+    input: InputContract
+    tile: TileContract = TileContract()
+    output: OutputContract
+
+    @classmethod
+    def of(cls, config: Any) -> Self:
+        """Reads the block of a checkpoint's configuration.
+
+        Args:
+            config: The configuration as vLLM holds it; its attribute `raster` is the block.
+
+        Raises:
+            ContractError: There is no block, or it is not usable.
+        """
+        block = getattr(config, "raster", None)
+        if block is None:
+            raise ContractError(
+                "The IO processor `raster` needs a `raster` block in the checkpoint's config.json, "
+                "and there is none"
+            )
+        try:
+            return cls.model_validate(block)
+        except ValidationError as error:
+            problems = "; ".join(
+                f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()
+            )
+            raise ContractError(
+                f"The raster block of config.json is not usable: {problems}"
+            ) from error

@@ -1,0 +1,40 @@
+"""How much one request may ask of the server; checked before anything is decoded."""
+
+from dataclasses import dataclass
+
+from vllm_raster_io.errors import LimitError
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Upper limits for one request, each inclusive.
+
+    Attributes:
+        encoded_bytes: Characters of base64.
+        pixels: Rows times columns of the scene.
+        bands: Bands of the file, whether used or not.
+        windows: Windows that the scene is cut into.
+    """
+
+    encoded_bytes: int = 4 * 2**30
+    pixels: int = 30_000 * 30_000
+    bands: int = 1024
+    windows: int = 50_000
+
+    def check(self, name: str, value: int) -> None:
+        """Compares one value with its limit.
+
+        Raises:
+            LimitError: The value is above it; names both.
+        """
+        limit = getattr(self, name)
+        if value > limit:
+            what = name.replace("_", " ")
+            raise LimitError(
+                f"The request has {value} {what}, and at most {limit} are allowed; "
+                "send the scene in parts"
+            )
+
+
+LIMITS = Limits()
+"""The limits in force."""

@@ -1,0 +1,132 @@
+"""Writing maps as GeoTIFF, in the scene's place."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import rasterio
+from rasterio.io import DatasetReader, MemoryFile
+from rasterio.rpc import RPC
+from rasterio.transform import Affine
+
+from vllm_raster_io.contract import ClassContract, OutputContract
+
+_BLOCK = 256
+_KEPT_TAGS = ("AREA_OR_POINT", "TIFFTAG_DATETIME")
+_UNCOLOURED = (128, 128, 128)
+
+
+@dataclass(frozen=True)
+class RasterMap:
+    """A map and the value of its invalid pixels.
+
+    Attributes:
+        pixels: (bands, height, width).
+        nodata: A value that no prediction takes.
+    """
+
+    pixels: npt.NDArray[Any]
+    nodata: float
+
+
+def class_dtype(classes: int) -> npt.DTypeLike:
+    """The smallest integer type for ids from 0, with its greatest value left for nodata."""
+    return np.uint8 if classes <= np.iinfo(np.uint8).max else np.uint16
+
+
+def class_map(ids: npt.NDArray[Any], valid: npt.NDArray[np.bool_]) -> RasterMap:
+    """Ids (height, width), as they are, with nodata where the scene is invalid; in place."""
+    nodata = np.iinfo(ids.dtype).max
+    ids[~valid] = nodata
+    return RasterMap(ids[None], nodata)
+
+
+def value_map(values: npt.NDArray[np.float32], valid: npt.NDArray[np.bool_]) -> RasterMap:
+    """Values (bands, height, width), with NaN where the scene is invalid; in place."""
+    values[:, ~valid] = np.nan
+    return RasterMap(values, np.nan)
+
+
+def write_geotiff(raster: RasterMap, scene: DatasetReader, output: OutputContract) -> bytes:
+    """Writes a map as a tiled and compressed GeoTIFF.
+
+    Its profile is made afresh; from the scene come only the place (reference system, transform,
+    ground control points, rational polynomials, pixel-is-point) and the time.
+
+    Args:
+        raster: The map, `output.upscale` pixels to each of the scene's along each axis.
+        scene: What the map was made of.
+        output: Names, colours and units.
+    """
+    bands, height, width = raster.pixels.shape
+    with MemoryFile() as memory:
+        with memory.open(
+            driver="GTiff",
+            count=bands,
+            height=height,
+            width=width,
+            dtype=raster.pixels.dtype,
+            nodata=raster.nodata,
+            tiled=True,
+            blockxsize=_BLOCK,
+            blockysize=_BLOCK,
+            compress="deflate",
+            predictor=3 if raster.pixels.dtype.kind == "f" else 2,
+            bigtiff="if_safer",
+            interleave="band",
+            **_place(scene, output.upscale),
+        ) as target:
+            target.update_tags(**{k: v for k, v in scene.tags().items() if k in _KEPT_TAGS})
+            if output.kind == "classes":
+                _describe_classes(target, output.classes)
+            else:
+                target.descriptions = [one.name for one in output.bands]
+                target.units = [one.unit or "" for one in output.bands]
+            target.write(raster.pixels)
+        return bytes(memory.getbuffer())
+
+
+def _place(scene: DatasetReader, upscale: int) -> dict[str, Any]:
+    """The scene's georeference, in pixels of the map; none is invented."""
+    place: dict[str, Any] = {}
+    points, points_crs = scene.gcps
+    if points:
+        for point in points:
+            point.row, point.col = point.row * upscale, point.col * upscale
+        place.update(gcps=points, crs=points_crs)
+    elif scene.crs is not None or scene.transform != Affine.identity():
+        place.update(crs=scene.crs, transform=scene.transform @ Affine.scale(1 / upscale))
+    if scene.rpcs is not None:
+        place["rpcs"] = _scaled(scene.rpcs, upscale)
+    return place
+
+
+def _scaled(rpcs: RPC, upscale: int) -> RPC:
+    # Line and sample count from the middle of the first pixel, which moves as pixels shrink.
+    shift = (upscale - 1) / 2
+    rpcs.line_off = rpcs.line_off * upscale + shift
+    rpcs.samp_off = rpcs.samp_off * upscale + shift
+    rpcs.line_scale *= upscale
+    rpcs.samp_scale *= upscale
+    return rpcs
+
+
+def _describe_classes(target: Any, classes: tuple[ClassContract, ...]) -> None:
+    target.set_band_description(1, "class")
+    target.update_tags(1, **{f"CLASS_{i}": one.name for i, one in enumerate(classes)})
+    if target.dtypes[0] == "uint8":
+        colours = {i: rgb(one.color) for i, one in enumerate(classes)}
+        target.write_colormap(1, colours)
+
+
+def rgb(color: str | None) -> tuple[int, int, int]:
+    """The three numbers of `#rrggbb`; gray for None."""
+    if color is None:
+        return _UNCOLOURED
+    return (int(color[1:3], 16), int(color[3:5], 16), int(color[5:7], 16))
+
+
+def opened(data: bytes) -> Any:
+    """A map as `write_geotiff` wrote it, open for reading."""
+    return rasterio.open(MemoryFile(data))

@@ -1,0 +1,89 @@
+"""The jobs under way, each found again by a random key of its own.
+
+vLLM gives `post_process` nothing of what `pre_process` made but the prompts' tokens; a request's
+id may be chosen by its client, and twice. So the key travels as the last tokens of each prompt.
+Nothing tells of a request that failed in between, so a job is let go when the task that serves
+the request ends, however it ends.
+"""
+
+import asyncio
+import secrets
+import threading
+from collections.abc import Sequence
+
+from vllm_raster_io.errors import ServingError
+from vllm_raster_io.jobs import Job
+
+_DIGITS = "0123456789abcdef"
+_KEY_LENGTH = 8
+
+
+class PendingJobs:
+    """Keeps jobs from `add` to `take`.
+
+    Args:
+        digit_ids: Token ids of the hexadecimal digits, in order.
+    """
+
+    def __init__(self, digit_ids: Sequence[int]) -> None:
+        self._digit_ids = list(digit_ids)
+        self._jobs: dict[tuple[int, ...], Job] = {}
+        self._offline: dict[int, tuple[int, ...]] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def add(self, job: Job) -> list[int]:
+        """Keeps a job until it is taken, or until the request that it belongs to is over.
+
+        That is, until the asyncio task that calls this ends, or, outside of one, until the same
+        thread adds its next job: `LLM.encode` is not left before its answer is there.
+
+        Returns:
+            The key, as the tokens to end each of the job's prompts with.
+        """
+        with self._lock:
+            key = self._free_key()
+            self._jobs[key] = job
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:
+            task = None
+        if task is not None:
+            task.add_done_callback(lambda _: self._drop(key))
+        else:
+            thread = threading.get_ident()
+            self._drop(self._offline.get(thread, ()))
+            self._offline[thread] = key
+        return list(key)
+
+    def take(self, prompts: Sequence[Sequence[int]]) -> Job:
+        """Gives out the job that these prompts belong to; the caller closes it.
+
+        Args:
+            prompts: The token ids of each of the job's prompts.
+
+        Raises:
+            ServingError: They belong to no job, or to several.
+        """
+        keys = {tuple(prompt[-_KEY_LENGTH:]) for prompt in prompts}
+        if len(keys) != 1:
+            raise ServingError(f"The outputs belong to {len(keys)} requests, expected one")
+        with self._lock:
+            job = self._jobs.pop(keys.pop(), None)
+        if job is None:
+            raise ServingError("The outputs belong to no request that is under way")
+        return job
+
+    def _drop(self, key: tuple[int, ...]) -> None:
+        with self._lock:
+            job = self._jobs.pop(key, None)
+        if job is not None:
+            job.close()
+
+    def _free_key(self) -> tuple[int, ...]:
+        while True:
+            key = tuple(self._digit_ids[secrets.randbelow(16)] for _ in range(_KEY_LENGTH))
+            if key not in self._jobs:
+                return key

@@ -1,0 +1,113 @@
+"""What may be asked of the service, and what it answers.
+
+Fields go by the names that TerraTorch's clients send, so that such a client works unchanged.
+"""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from vllm_raster_io.errors import RequestError
+
+
+class RasterRequest(BaseModel):
+    """The `data` of a request to `/pooling`, or of the prompt of `LLM.encode`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    data: str = Field(description="The raster: a whole file in base64.", repr=False)
+    data_format: Literal["b64_json", "path", "url"] = Field(
+        default="b64_json",
+        description="How `data` is given. `path` and `url` are refused by this version.",
+    )
+    out_data_format: Literal["b64_json", "path"] = Field(
+        default="b64_json",
+        description="How the map is to be given back. `path` is refused by this version.",
+    )
+    image_format: Literal["tiff", "geotiff", "tif", "png", "jpeg"] | None = Field(
+        default=None,
+        description="What the file is. Taken for the sake of clients that send it: the file "
+        "itself tells.",
+    )
+    indices: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] | None = Field(
+        default=None,
+        description="Which bands of the file to use, counted from 0, in the order in which the "
+        "checkpoint names its bands. Without it they are found by name, or taken in order.",
+    )
+
+    @classmethod
+    def parse(cls, data: object) -> Self:
+        """Reads what a client sent.
+
+        Raises:
+            RequestError: A field is missing, unknown or has a value that cannot be; names each,
+                and what may be there instead.
+        """
+        if not isinstance(data, dict):
+            raise RequestError(
+                f"`data` must be an object with the fields {_fields()}, got {_shortly(data)}"
+            )
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            raise RequestError("; ".join(_problem(dict(one)) for one in error.errors())) from None
+
+
+class ClassSummary(BaseModel):
+    """One class of a map: its id in the map, what it is, and on how many pixels it was found."""
+
+    id: int
+    name: str
+    color: str | None
+    pixels: int
+
+
+class Effective(BaseModel):
+    """What was done, in full, whether it was asked for or followed from the checkpoint."""
+
+    indices: list[int] = Field(description="Bands of the file that were used, counted from 0.")
+    bands: list[str] = Field(description="The checkpoint's names of those bands.")
+    bands_by: Literal["indices", "names", "order"] = Field(description="How they were chosen.")
+    tile_size: int = Field(description="Largest side of a window in pixels.")
+    overlap: int = Field(description="Least overlap of neighbouring windows in pixels.")
+    blending: str = Field(description="How weights fall off across an overlap.")
+    windows: int = Field(description="Number of windows.")
+    coordinates: list[str] = Field(description="What the network was told besides the pixels.")
+
+
+class RasterAnswer(BaseModel):
+    """The `data` of the service's answer, or the output of `LLM.encode`."""
+
+    data_format: Literal["b64_json"] = "b64_json"
+    data: str = Field(description="The map: a GeoTIFF in base64.", repr=False)
+    request_id: str | None = Field(default=None, description="As the server knows the request.")
+    media_type: str = "image/tiff; application=geotiff"
+    kind: Literal["classes", "values", "image"]
+    width: int
+    height: int
+    dtype: str = Field(description="Type of the map's pixels.")
+    nodata: int | float | str = Field(
+        description="Value of invalid pixels, which no prediction takes; `nan` for floats."
+    )
+    invalid_pixels: int = Field(description="Pixels of the map that are nodata.")
+    crs: str | None = Field(description="Coordinate reference system, None where there is none.")
+    classes: list[ClassSummary] | None = None
+    effective: Effective
+
+
+def _fields() -> str:
+    return ", ".join(f"`{name}`" for name in RasterRequest.model_fields)
+
+
+def _problem(error: dict[str, Any]) -> str:
+    where = ".".join(map(str, error["loc"]))
+    if error["type"] == "extra_forbidden":
+        return f"`{where}` is not a field of a request; there are {_fields()}"
+    if error["type"] == "missing":
+        return f"`{where}` is missing; a request needs the raster in `data`"
+    return f"`{where}`: {error['msg'][0].lower()}{error['msg'][1:]}, got {_shortly(error['input'])}"
+
+
+def _shortly(value: object) -> str:
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
