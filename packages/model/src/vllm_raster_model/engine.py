@@ -18,7 +18,7 @@ require_vllm()  # before the imports below fail for a reason that says nothing
 from vllm.config import VllmConfig
 from vllm.config.multimodal import MultiModalDummyOptions
 from vllm.distributed import get_tensor_model_parallel_world_size
-from vllm.inputs import MultiModalDataDict
+from vllm.inputs import MultiModalDataDict, MultiModalInput
 from vllm.model_executor.layers.attention import MMEncoderAttention
 from vllm.model_executor.layers.linear import (
     ColumnParallelLinear,
@@ -52,11 +52,13 @@ from vllm.multimodal.processing import (
     BaseDummyInputsBuilder,
     BaseMultiModalProcessor,
     BaseProcessingInfo,
+    ProcessorInputs,
     PromptIndexTargets,
     PromptInsertion,
     PromptReplacement,
     PromptUpdate,
     PromptUpdateDetails,
+    TimingContext,
 )
 from vllm.platforms import current_platform
 from vllm.triton_utils import HAS_TRITON
@@ -166,11 +168,13 @@ __all__ = [
     "MultiModalDummyOptions",
     "MultiModalEmbeddings",
     "MultiModalFieldConfig",
+    "MultiModalInput",
     "MultiModalKwargsItems",
     "Pooler",
     "PoolingMetadata",
     "PoolingParamsUpdate",
     "ProcessorBatchItems",
+    "ProcessorInputs",
     "PromptIndexTargets",
     "PromptInsertion",
     "PromptReplacement",
@@ -178,6 +182,7 @@ __all__ = [
     "PromptUpdateDetails",
     "ServingDefaults",
     "SupportsMultiModal",
+    "TimingContext",
     "VllmConfig",
     "VllmLayers",
     "attn_type",

@@ -42,13 +42,20 @@ class Grid:
     def read(
         cls, token_ids: Sequence[int] | torch.Tensor, cell_token_id: int, row_token_id: int
     ) -> Self | None:
-        """The grid that a prompt of one image holds; None where it holds no cell."""
+        """The grid that a prompt of one image holds.
+
+        None where there is no cell, or where cells and row ends are not those of one whole grid:
+        whoever sends token ids may send these in any order.
+        """
         ids = torch.as_tensor(token_ids)
-        cells = int((ids == cell_token_id).sum())
+        cells = (ids == cell_token_id).nonzero().flatten()
         rows = int((ids == row_token_id).sum())
-        if not cells or not rows:
+        if not len(cells) or not rows:
             return None
-        return cls(rows, cells // rows)
+        grid = cls(rows, len(cells) // rows)
+        there = ids[int(cells[0]) :][: grid.tokens]
+        whole = torch.tensor(grid.token_ids(cell_token_id, row_token_id)).to(ids)
+        return grid if len(cells) == grid.cells and torch.equal(there, whole) else None
 
     def cells_of(self, raster: torch.Tensor) -> torch.Tensor:
         """Cuts a map (channels, height, width) into (cells, channels * block height * width)."""

@@ -18,13 +18,16 @@ from vllm_raster_model.engine import (
     MultiModalDataParser,
     MultiModalDummyOptions,
     MultiModalFieldConfig,
+    MultiModalInput,
     MultiModalKwargsItems,
     ProcessorBatchItems,
+    ProcessorInputs,
     PromptIndexTargets,
     PromptInsertion,
     PromptReplacement,
     PromptUpdate,
     PromptUpdateDetails,
+    TimingContext,
 )
 from vllm_raster_model.errors import ImageItemError
 from vllm_raster_model.processor import ImageItem, RasterProcessor
@@ -123,6 +126,20 @@ class RasterDummyInputs(BaseDummyInputsBuilder[RasterProcessingInfo]):
 
 class RasterMultiModalProcessor(BaseMultiModalProcessor[RasterProcessingInfo]):
     """Prepares image items and puts their cells into the prompt."""
+
+    def apply(self, inputs: ProcessorInputs, timing_ctx: TimingContext) -> MultiModalInput:
+        """Refuses a prompt whose own tokens could be taken for a part of the grid."""
+        config = self.info.get_hf_config()
+        images = inputs.mm_data_items.get_all_counts().get("image", 0)
+        named = inputs.prompt.count(config.image_token_id)
+        rows = inputs.prompt.count(config.row_token_id)
+        if named > images or rows:
+            raise ImageItemError(
+                f"A prompt may hold the image token {config.image_token_id} once for each image, "
+                f"here {images}, and never the row token {config.row_token_id}, "
+                f"got them {named} and {rows} times"
+            )
+        return super().apply(inputs, timing_ctx)
 
     def _call_hf_processor(
         self, hf_data: Mapping[str, object], hf_kwargs: Mapping[str, object]

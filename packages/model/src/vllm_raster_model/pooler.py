@@ -40,7 +40,8 @@ class MapPooler(Pooler):
 
         Returns:
             One (channels, height, width) a prompt, padded to whole cells; None where its last
-            chunk is still to come; an empty one where it has no image, as in trial runs.
+            chunk is still to come; an empty one where it has no image, as in trial runs, or where
+            its tokens are not those of one image: an error here would stop the engine.
         """
         prompts = pooling_metadata.get_prompt_token_ids_cpu()
         states = self.all_tokens(hidden_states, pooling_metadata)
