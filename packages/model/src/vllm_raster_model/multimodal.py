@@ -146,7 +146,11 @@ class RasterMultiModalProcessor(BaseMultiModalProcessor[RasterProcessingInfo]):
     ) -> BatchFeature:
         # Not through vLLM's wrapper: it would cast coordinates to the model's type, and put the
         # pixels into the message of any error.
-        return self.info.get_hf_processor()(**hf_data)
+        prepared = self.info.get_hf_processor()(**hf_data)
+        # Each window in a list of its own: vLLM would stack those of one shape, whichever request
+        # they come from, and cast them all to the type of the first.
+        prepared["pixel_values"] = [[window] for window in prepared["pixel_values"]]
+        return prepared
 
     def _get_mm_fields_config(
         self, hf_inputs: BatchFeature, hf_processor_mm_kwargs: Mapping[str, object]

@@ -1,6 +1,6 @@
 """The served class without a language model: a dense network behind vLLM's scheduler."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -62,16 +62,17 @@ class RasterForImageToImage(nn.Module, IsAttentionFree, SupportsMultiModal):
 
         Args:
             **kwargs: The fields that `RasterProcessor` makes, each a tensor with a first
-                dimension for the windows or a list of one tensor a window.
+                dimension for the windows or a list of one tensor a window; `pixel_values` a list
+                of lists of one tensor, see `RasterMultiModalProcessor`.
 
         Returns:
             One (cells, numbers a cell) a window, in the order of the windows.
         """
         if not kwargs:
             return []
-        windows: Sequence[torch.Tensor] = kwargs["pixel_values"]
+        windows: list[torch.Tensor] = [window for (window,) in kwargs["pixel_values"]]
         maps = self.predictor(
-            list(windows),
+            windows,
             list(kwargs["valid"]),
             list(kwargs["temporal_coords"]),
             list(kwargs["location_coords"]),
