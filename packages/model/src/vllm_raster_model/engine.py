@@ -134,7 +134,18 @@ class ServingDefaults(VerifyAndUpdateConfig):
 
 
 def load_parameter(parameter: torch.Tensor, weight: torch.Tensor) -> None:
-    """Copies a weight from disk into a parameter, or into its part of it on this device."""
+    """Copies a weight from disk into a parameter, or into its part of it on this device.
+
+    Raises:
+        ValueError: The shapes do not fit.
+    """
+    # vLLM's own loaders cut off what is too much.
+    sizes = (1, get_tensor_model_parallel_world_size())
+    if len(weight.shape) != len(parameter.shape) or any(
+        whole not in (part * size for size in sizes)
+        for whole, part in zip(weight.shape, parameter.shape, strict=True)
+    ):
+        raise ValueError(f"{tuple(weight.shape)} does not fit {tuple(parameter.shape)}")
     getattr(parameter, "weight_loader", default_weight_loader)(parameter, weight)
 
 
