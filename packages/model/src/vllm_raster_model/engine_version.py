@@ -1,5 +1,6 @@
 """Which vLLM this package works with, found without importing it."""
 
+import re
 from importlib.metadata import PackageNotFoundError, version
 
 from vllm_raster_model.errors import EngineVersionError
@@ -33,5 +34,6 @@ def _installed() -> str | None:
 
 
 def _numbers(text: str) -> tuple[int, int]:
-    major, minor = text.split(".")[:2]
-    return int(major), int("".join(c for c in minor if c.isdigit()) or 0)
+    # 0.33rc1 and 0.33.0+cpu are both 0.33.
+    major, minor = re.findall(r"\d+", text + ".0")[:2]
+    return int(major), int(minor)

@@ -46,19 +46,13 @@ class RasterItems(ProcessorBatchItems[ImageItem]):
 
 
 class RasterDataParser(MultiModalDataParser):
-    """Takes mappings as image items, one or a list of them."""
+    """Takes one image item or a list of them."""
 
     def _parse_image_data(self, data: Any) -> ModalityDataItems[Any, Any] | None:
         if data is None:
             return None
-        items = [data] if isinstance(data, Mapping) else list(data)
-        for item in items:
-            if not isinstance(item, Mapping) or np.ndim(item.get("pixel_values", ())) not in (3, 4):
-                raise ImageItemError(
-                    "An image item must be a mapping whose 'pixel_values' are (bands[, frames], "
-                    f"height, width), got {type(item).__name__}"
-                )
-        return RasterItems(items)
+        # What is no image item is refused by `RasterProcessor`, which says why.
+        return RasterItems(data if isinstance(data, list | tuple) else [data])
 
 
 class RasterProcessingInfo(BaseProcessingInfo):

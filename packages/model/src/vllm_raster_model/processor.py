@@ -138,8 +138,10 @@ class RasterProcessor(ProcessorMixin):
                 f"pixel_values must be (bands, frames, height, width) with {self.bands} bands and "
                 f"{self.frames} frames, got shape {np.shape(value)}"
             )
-        if array.dtype.kind not in "iuf":
-            raise ImageItemError(f"pixel_values must be integers or floats, got {array.dtype}")
+        if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
+            raise ImageItemError(
+                f"pixel_values must be integers or floats of at most 64 bits, got {array.dtype}"
+            )
         native = array.astype(array.dtype.newbyteorder("="), copy=False)
         return torch.from_numpy(_owned(native))
 
@@ -158,7 +160,10 @@ def _coordinates(item: ImageItem, name: str, shape: tuple[int, ...]) -> torch.Te
     value = item.get(name)
     if value is None:
         return torch.full(shape, torch.nan, dtype=torch.float64)
-    array = np.asarray(value, dtype=np.float64)
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ImageItemError(f"{name} must be numbers, got {_describe(value)}") from error
     if array.shape != shape:
         raise ImageItemError(f"{name} must have shape {shape}, got {array.shape}")
     return torch.from_numpy(_owned(array))

@@ -35,9 +35,18 @@ def network_class(model_type: str) -> Any:
 
 
 def build_network(
-    config: PreTrainedConfig, contract: RasterContract, layers: Layers, prefix: str = "network"
+    config: PreTrainedConfig | None,
+    contract: RasterContract,
+    layers: Layers,
+    prefix: str = "network",
 ) -> nn.Module:
-    """Builds the network that a configuration describes, out of the given layers."""
+    """Builds the network that a configuration describes, out of the given layers.
+
+    Raises:
+        ContractError: There is no configuration, or it describes no network.
+    """
+    if config is None:
+        raise ContractError("config.json has no `vision_config`")
     return network_class(config.model_type)(config, contract, layers, prefix)
 
 
