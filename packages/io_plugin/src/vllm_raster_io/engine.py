@@ -3,20 +3,80 @@
 Everything else imports vLLM's names from here. Written for vLLM 0.32, read against 0.33.
 """
 
+import asyncio
+from typing import Any
+
 from vllm_raster_io.engine_version import require_vllm
 
 require_vllm()  # before the imports below fail for a reason that says nothing
 
+from starlette.requests import Request
 from vllm.config import VllmConfig
 from vllm.inputs import PromptType
 from vllm.outputs import PoolingRequestOutput
 from vllm.plugins.io_processors.interface import IOProcessor
 from vllm.pooling_params import PoolingParams
 from vllm.renderers import BaseRenderer
+from vllm.v1.engine.async_llm import AsyncLLM
+
+from vllm_raster_io.bodies import BodyReader
 
 POOLING_TASK = "token_classify"
 """The task that both of vLLM's model runners accept and that sees every token; `plugin`, which
 vLLM would choose, is refused by the second one."""
+
+_ROUTE = "/pooling"
+
+
+def keep_event_loop_free() -> None:
+    """Keeps the server answering while a large scene comes in; may be called twice.
+
+    Two places of the server would hold it up, by a second for a scene of 100 MB and 2,000
+    windows, and neither can be reached by a hook: the reading of a body, which is done here
+    as it arrives, and the handing over of windows to the engine, which is done here one by one.
+    """
+    if getattr(Request.body, "__module__", None) != __name__:
+        _read_bodies_as_they_arrive()
+        _hand_over_one_by_one()
+
+
+def _read_bodies_as_they_arrive() -> None:
+    whole_body, whole_json = Request.body, Request.json
+
+    async def body(self: Request) -> bytes:
+        if not hasattr(self, "_body") and _may_hold_scene(self):
+            reader = BodyReader()
+            async for chunk in self.stream():
+                reader.feed(chunk)
+            self._body, self._raster_body = reader.rest, reader
+        return await whole_body(self)
+
+    async def json(self: Request) -> Any:
+        await self.body()
+        if not hasattr(self, "_json") and hasattr(self, "_raster_body"):
+            self._json = self._raster_body.parse()
+        return await whole_json(self)
+
+    Request.body, Request.json = body, json
+
+
+def _may_hold_scene(request: Request) -> bool:
+    kind = request.headers.get("content-type", "")
+    return request.method == "POST" and request.url.path.endswith(_ROUTE) and "json" in kind
+
+
+def _hand_over_one_by_one() -> None:
+    add_at_once = AsyncLLM.add_request
+    turn = asyncio.Lock()
+
+    async def add_request(self: AsyncLLM, *args: Any, **kwargs: Any) -> Any:
+        async with turn:
+            collector = await add_at_once(self, *args, **kwargs)
+            await asyncio.sleep(0)
+        return collector
+
+    AsyncLLM.add_request = add_request
+
 
 __all__ = [
     "POOLING_TASK",
@@ -26,4 +86,5 @@ __all__ = [
     "PoolingRequestOutput",
     "PromptType",
     "VllmConfig",
+    "keep_event_loop_free",
 ]

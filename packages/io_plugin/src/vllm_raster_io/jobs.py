@@ -44,7 +44,8 @@ class Job:
         except Exception:
             self.close()
             raise
-        self._valid = np.ones((self.scene.height, self.scene.width), dtype=np.bool_)
+        # Zeros, for they cost nothing before they are written; read windows set what is not valid.
+        self._invalid = np.zeros((self.scene.height, self.scene.width), dtype=np.bool_)
 
     def items(self) -> list[dict[str, Any]]:
         """An image item a window, in the order of the windows; pixels are not read yet."""
@@ -77,12 +78,12 @@ class Job:
                 mosaic.feed(window, scores[:, :height, :width])
         except (TilingError, ValueError) as error:
             raise ServingError(f"The network's maps do not fit the scene: {error}") from error
-        valid = self._valid_pixels()
+        invalid = self._invalid_pixels()
         if output.kind == "classes":
-            raster = class_map(mosaic.class_ids(class_dtype(output.channels)), valid)
+            raster = class_map(mosaic.class_ids(class_dtype(output.channels)), invalid)
         else:
-            raster = value_map(mosaic.data(), valid)
-        return self._describe(raster, int(valid.size - np.count_nonzero(valid)), request_id)
+            raster = value_map(mosaic.data(), invalid)
+        return self._describe(raster, int(np.count_nonzero(invalid)), request_id)
 
     def close(self) -> None:
         """Gives the scene's memory back."""
@@ -90,7 +91,7 @@ class Job:
 
     def _read(self, window: Window) -> Loaded:
         pixels, valid = self.scene.read(window, self.bands.indices)
-        self._valid[window.slices] = valid
+        np.logical_not(valid, out=self._invalid[window.slices])
         return pixels, valid
 
     def _find_places(self) -> npt.NDArray[np.float64] | None:
@@ -98,11 +99,11 @@ class Job:
             return None
         return centres(self.scene.dataset, self.windows)
 
-    def _valid_pixels(self) -> npt.NDArray[np.bool_]:
+    def _invalid_pixels(self) -> npt.NDArray[np.bool_]:
         upscale = self.contract.output.upscale
         if upscale == 1:
-            return self._valid
-        return self._valid.repeat(upscale, axis=0).repeat(upscale, axis=1)
+            return self._invalid
+        return self._invalid.repeat(upscale, axis=0).repeat(upscale, axis=1)
 
     def _describe(self, raster: RasterMap, invalid: int, request_id: str | None) -> RasterAnswer:
         contract, output = self.contract, self.contract.output
@@ -134,7 +135,11 @@ class Job:
 
     def _summary(self, raster: RasterMap) -> list[ClassSummary]:
         classes = self.contract.output.classes
-        found = np.bincount(raster.pixels.ravel(), minlength=len(classes))
+        # Row by row: bincount works on a copy in 64 bits, and lets no other thread run.
+        length = np.iinfo(raster.pixels.dtype).max + 1
+        found = np.zeros(length, dtype=np.int64)
+        for row in raster.pixels[0]:
+            found += np.bincount(row, minlength=length)
         return [
             ClassSummary(id=i, name=one.name, color=one.color, pixels=int(found[i]))
             for i, one in enumerate(classes)

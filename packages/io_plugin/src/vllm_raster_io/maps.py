@@ -35,16 +35,16 @@ def class_dtype(classes: int) -> npt.DTypeLike:
     return np.uint8 if classes <= np.iinfo(np.uint8).max else np.uint16
 
 
-def class_map(ids: npt.NDArray[Any], valid: npt.NDArray[np.bool_]) -> RasterMap:
+def class_map(ids: npt.NDArray[Any], invalid: npt.NDArray[np.bool_]) -> RasterMap:
     """Ids (height, width), as they are, with nodata where the scene is invalid; in place."""
     nodata = np.iinfo(ids.dtype).max
-    ids[~valid] = nodata
+    ids[invalid] = nodata
     return RasterMap(ids[None], nodata)
 
 
-def value_map(values: npt.NDArray[np.float32], valid: npt.NDArray[np.bool_]) -> RasterMap:
+def value_map(values: npt.NDArray[np.float32], invalid: npt.NDArray[np.bool_]) -> RasterMap:
     """Values (bands, height, width), with NaN where the scene is invalid; in place."""
-    values[:, ~valid] = np.nan
+    values[:, invalid] = np.nan
     return RasterMap(values, np.nan)
 
 

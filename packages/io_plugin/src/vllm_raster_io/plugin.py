@@ -21,6 +21,7 @@ from vllm_raster_io.engine import (
     PoolingRequestOutput,
     PromptType,
     VllmConfig,
+    keep_event_loop_free,
 )
 from vllm_raster_io.errors import ContractError, ServingError
 from vllm_raster_io.jobs import Job
@@ -41,6 +42,7 @@ class RasterIOProcessor(IOProcessor[RasterRequest, RasterAnswer]):
         super().__init__(vllm_config, renderer)
         # A client may well send a picture without georeference: no matter for the log.
         warnings.filterwarnings("ignore", category=NotGeoreferencedWarning)
+        keep_event_loop_free()
         config = vllm_config.model_config.hf_config
         self.contract = RasterContract.of(config)
         self._image_token_id: int = config.image_token_id

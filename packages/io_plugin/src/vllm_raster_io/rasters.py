@@ -14,12 +14,13 @@ import numpy.typing as npt
 import rasterio
 from rasterio.enums import ColorInterp, MaskFlags
 from rasterio.errors import RasterioError
-from rasterio.io import DatasetReader, MemoryFile
+from rasterio.io import DatasetReader
 from rasterio.windows import Window as RasterioWindow
 
 from vllm_raster_io.errors import RasterError
 from vllm_raster_io.limits import LIMITS
 from vllm_raster_io.tiling import Window
+from vllm_raster_io.uploads import Upload
 
 _DRIVERS = {
     b"II*\0": "GTiff",
@@ -42,22 +43,22 @@ class Scene:
     It may be used from several threads; reading is one at a time.
 
     Args:
-        data: The bytes of the file.
+        upload: The file, which the scene closes.
 
     Raises:
-        RasterError: They are no GeoTIFF, PNG or JPEG that GDAL can open.
+        RasterError: It is no GeoTIFF, PNG or JPEG that GDAL can open.
         LimitError: The raster is larger than allowed.
     """
 
-    def __init__(self, data: bytes) -> None:
-        driver = _driver(data)
+    def __init__(self, upload: Upload) -> None:
+        driver = _driver(upload.head)
         self._lock = threading.Lock()
-        self._memory = MemoryFile(data)
+        self._upload = upload
         try:
             with rasterio.Env(**_ALONE):
-                self._dataset: DatasetReader = self._memory.open(driver=driver)
+                self._dataset: DatasetReader = upload.memory.open(driver=driver)
         except RasterioError as error:
-            self._memory.close()
+            upload.close()
             raise RasterError(f"The {driver} file cannot be opened: {error}") from None
         try:
             LIMITS.check("pixels", self.height * self.width)
@@ -140,7 +141,7 @@ class Scene:
         """Gives the memory back; a scene may be closed twice."""
         with self._lock:
             self._dataset.close()
-            self._memory.close()
+            self._upload.close()
 
     def __enter__(self) -> Self:
         return self
@@ -163,12 +164,12 @@ class Scene:
         return [i for i, one in enumerate(flags, 1) if not one]
 
 
-def _driver(data: bytes) -> str:
+def _driver(head: bytes) -> str:
     for magic, driver in _DRIVERS.items():
-        if data.startswith(magic):
+        if head.startswith(magic):
             return driver
     raise RasterError(
-        f"The data must be a GeoTIFF, PNG or JPEG file, but begins with {data[:8]!r}, "
+        f"The data must be a GeoTIFF, PNG or JPEG file, but begins with {head[:8]!r}, "
         "as none of them does"
     )
 

@@ -6,16 +6,22 @@ Fields go by the names that TerraTorch's clients send, so that such a client wor
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.json_schema import SkipJsonSchema
 
 from vllm_raster_io.errors import RequestError
+from vllm_raster_io.uploads import Upload
 
 
 class RasterRequest(BaseModel):
     """The `data` of a request to `/pooling`, or of the prompt of `LLM.encode`."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True
+    )
 
-    data: str = Field(description="The raster: a whole file in base64.", repr=False)
+    data: str | SkipJsonSchema[Upload] = Field(
+        description="The raster: a whole file in base64.", repr=False
+    )
     data_format: Literal["b64_json", "path", "url"] = Field(
         default="b64_json",
         description="How `data` is given. `path` and `url` are refused by this version.",
