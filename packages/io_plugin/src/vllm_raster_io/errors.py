@@ -35,3 +35,7 @@ class ServingError(RuntimeError):
 
 class EngineVersionError(ImportError):
     """vLLM is missing or of a version that this package was not written for."""
+
+
+class ServiceError(RuntimeError):
+    """A server could not be started or reached, or did not answer with a map."""

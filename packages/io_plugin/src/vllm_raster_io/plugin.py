@@ -5,12 +5,9 @@ synchronous hooks only; the asynchronous ones are for those who drive `AsyncLLM`
 """
 
 import asyncio
-import warnings
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 from uuid import uuid4
-
-from rasterio.errors import NotGeoreferencedWarning
 
 from vllm_raster_io.contract import RasterContract
 from vllm_raster_io.engine import (
@@ -26,6 +23,7 @@ from vllm_raster_io.engine import (
 from vllm_raster_io.errors import ContractError, ServingError
 from vllm_raster_io.jobs import Job
 from vllm_raster_io.pending import PendingJobs
+from vllm_raster_io.rasters import accept_missing_reference
 from vllm_raster_io.requests import RasterAnswer, RasterRequest
 
 _DIGITS = "0123456789abcdef"
@@ -40,8 +38,7 @@ class RasterIOProcessor(IOProcessor[RasterRequest, RasterAnswer]):
 
     def __init__(self, vllm_config: VllmConfig, renderer: BaseRenderer) -> None:
         super().__init__(vllm_config, renderer)
-        # A client may well send a picture without georeference: no matter for the log.
-        warnings.filterwarnings("ignore", category=NotGeoreferencedWarning)
+        accept_missing_reference()
         keep_event_loop_free()
         config = vllm_config.model_config.hf_config
         self.contract = RasterContract.of(config)

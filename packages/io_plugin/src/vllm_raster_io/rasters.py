@@ -5,6 +5,7 @@ without a look at any other file: no side-car, no reference, no network.
 """
 
 import threading
+import warnings
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import rasterio
 from rasterio.enums import ColorInterp, MaskFlags
-from rasterio.errors import RasterioError
+from rasterio.errors import NotGeoreferencedWarning, RasterioError
 from rasterio.io import DatasetReader
 from rasterio.windows import Window as RasterioWindow
 
@@ -35,6 +36,11 @@ _ALONE = {
     "GDAL_NUM_THREADS": "1",
     "GTIFF_POINT_GEO_IGNORE": "NO",
 }
+
+
+def accept_missing_reference() -> None:
+    """Silences, for this process, the warning that a raster does not say where it lies."""
+    warnings.filterwarnings("ignore", category=NotGeoreferencedWarning)
 
 
 class Scene:

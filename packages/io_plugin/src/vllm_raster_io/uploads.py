@@ -44,6 +44,14 @@ class Upload:
             upload.feed(text[start : start + _PIECE].encode("utf-8", "replace"))
         return upload.finish()
 
+    @classmethod
+    def of(cls, content: bytes) -> Self:
+        """A file whose bytes are at hand."""
+        upload = cls()
+        upload.head = content[:_HEAD]
+        upload.memory.write(content)
+        return upload
+
     def feed(self, piece: bytes) -> None:
         """Takes the next characters of the base64, in pieces of any length."""
         if self._problem is not None:

@@ -1,0 +1,70 @@
+"""The command line: `vllm-raster`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from vllm_raster_io.client import MapResult, RasterClient
+from vllm_raster_io.errors import RasterIOError, ServiceError
+from vllm_raster_io.previews import class_preview
+from vllm_raster_io.rasters import accept_missing_reference
+
+app = typer.Typer(no_args_is_help=True, help="Maps rasters with a vLLM server.")
+_console = Console()
+
+
+@app.callback()
+def _commands() -> None:
+    """Maps rasters with a vLLM server."""
+    accept_missing_reference()
+
+
+@app.command("map")
+def map_scene(
+    scene: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="Raster to map.")],
+    out: Annotated[Path, typer.Argument(help="GeoTIFF to write.")],
+    url: Annotated[str, typer.Option(help="Of the server.")] = "http://127.0.0.1:8000",
+    indices: Annotated[
+        str | None,
+        typer.Option(help="Bands of the file, from 0, in the checkpoint's order: 2,1,0,3"),
+    ] = None,
+    preview: Annotated[
+        Path | None, typer.Option(help="PNG to write: the map over the scene, with a legend.")
+    ] = None,
+    api_key: Annotated[str | None, typer.Option(envvar="VLLM_API_KEY")] = None,
+) -> None:
+    """Sends a raster to a server and writes the map that comes back."""
+    bands = None if indices is None else _numbers(indices)
+    try:
+        with RasterClient(url, api_key=api_key) as client, _console.status(f"Mapping {scene.name}"):
+            result = client.map(scene, indices=bands)
+        result.save(out)
+        if preview is not None:
+            preview.write_bytes(class_preview(scene.read_bytes(), result))
+    except (ServiceError, RasterIOError, OSError) as error:
+        _console.print(f"[red]{error}[/red]")
+        raise typer.Exit(1) from None
+    _console.print(summary(result))
+    _console.print(f"Wrote {out}" + (f" and {preview}" if preview is not None else ""))
+
+
+def summary(result: MapResult) -> Table:
+    """A table of what is on a map."""
+    answer = result.answer
+    table = Table(title=f"{answer.width} × {answer.height} pixels, {answer.crs or 'no reference'}")
+    table.add_column("class")
+    table.add_column("pixels", justify="right")
+    for one in answer.classes or ():
+        table.add_row(f"[{one.color or 'white'}]■[/] {one.name}", f"{one.pixels:,}")
+    table.add_row("nodata", f"{answer.invalid_pixels:,}")
+    return table
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(one) for one in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"must be numbers and commas, got {text!r}") from None

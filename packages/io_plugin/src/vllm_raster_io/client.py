@@ -1,0 +1,112 @@
+"""A client for one server."""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from vllm_raster_io.errors import ServiceError
+from vllm_raster_io.requests import RasterAnswer
+
+
+@dataclass(frozen=True)
+class MapResult:
+    """What came back.
+
+    Attributes:
+        data: The map, a GeoTIFF file.
+        answer: All else that the server says of it.
+    """
+
+    data: bytes
+    answer: RasterAnswer
+
+    def save(self, path: str | Path) -> Path:
+        """Writes the map to a file; gives back its path."""
+        path = Path(path)
+        path.write_bytes(self.data)
+        return path
+
+
+class RasterClient:
+    """Sends rasters to a vLLM server that has the `raster` IO processor.
+
+    Args:
+        url: Of the server, without a route.
+        timeout: Seconds to wait for an answer; None for as long as it takes.
+        api_key: As the server was started with, if it was.
+    """
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:8000",
+        *,
+        timeout: float | None = None,
+        api_key: str | None = None,
+    ) -> None:
+        headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+        self._http = httpx.Client(base_url=url, timeout=timeout, headers=headers)
+
+    def map(
+        self,
+        source: str | Path | bytes,
+        *,
+        indices: Sequence[int] | None = None,
+        request_id: str | None = None,
+    ) -> MapResult:
+        """Has a raster mapped.
+
+        Args:
+            source: A file's path, or its bytes.
+            indices: Bands of the file to use, counted from 0, in the checkpoint's order.
+            request_id: For the server's log.
+
+        Raises:
+            ServiceError: The server refused, with its reason, or could not be reached.
+        """
+        content = source if isinstance(source, bytes) else Path(source).read_bytes()
+        data: dict[str, Any] = {"data": base64.b64encode(content).decode("ascii")}
+        if indices is not None:
+            data["indices"] = list(indices)
+        headers = {} if request_id is None else {"X-Request-Id": request_id}
+        try:
+            response = self._http.post("/pooling", json={"data": data}, headers=headers)
+        except httpx.HTTPError as error:
+            raise ServiceError(f"{self._http.base_url} cannot be reached: {error}") from error
+        if response.status_code != httpx.codes.OK:
+            raise ServiceError(f"The server answered {response.status_code}: {_reason(response)}")
+        answer = RasterAnswer.model_validate(response.json()["data"])
+        return MapResult(base64.b64decode(answer.data), answer)
+
+    def healthy(self) -> bool:
+        """Whether the server is up and answers."""
+        try:
+            return self._http.get("/health").status_code == httpx.codes.OK
+        except httpx.HTTPError:
+            return False
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _reason(response: httpx.Response) -> str:
+    try:
+        return str(response.json()["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return response.text[:500]
