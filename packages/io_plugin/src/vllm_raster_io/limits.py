@@ -13,12 +13,15 @@ class Limits:
         encoded_bytes: Characters of base64.
         pixels: Rows times columns of the scene.
         bands: Bands of the file, whether used or not.
+        block_bytes: Bytes of one tile or strip of the file once it is decompressed, which is
+            the least that must be held to read a pixel of it.
         windows: Windows that the scene is cut into.
     """
 
     encoded_bytes: int = 4 * 2**30
     pixels: int = 30_000 * 30_000
     bands: int = 1024
+    block_bytes: int = 2**29
     windows: int = 50_000
 
     def check(self, name: str, value: int) -> None:

@@ -6,15 +6,17 @@ without a look at any other file: no side-car, no reference, no network.
 
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import rasterio
-from rasterio.enums import ColorInterp, MaskFlags
-from rasterio.errors import NotGeoreferencedWarning, RasterioError
+from rasterio._err import CPLE_BaseError
+from rasterio.enums import ColorInterp, Interleaving, MaskFlags
+from rasterio.errors import CRSError, NotGeoreferencedWarning, RasterioError, RPCError
 from rasterio.io import DatasetReader
 from rasterio.windows import Window as RasterioWindow
 
@@ -36,6 +38,10 @@ _ALONE = {
     "GDAL_NUM_THREADS": "1",
     "GTIFF_POINT_GEO_IGNORE": "NO",
 }
+_WIDE = ("int64", "uint64")
+
+GDAL_ERRORS = (RasterioError, CPLE_BaseError, CRSError, RPCError, UnicodeError)
+"""What rasterio raises where a file is damaged or says what cannot be. It has no common base."""
 
 
 def accept_missing_reference() -> None:
@@ -51,6 +57,10 @@ class Scene:
     Args:
         upload: The file, which the scene closes.
 
+    Attributes:
+        descriptions: Names of the bands as the file gives them.
+        alpha: For each band, whether it is an alpha band.
+
     Raises:
         RasterError: It is no GeoTIFF, PNG or JPEG that GDAL can open.
         LimitError: The raster is larger than allowed.
@@ -61,15 +71,17 @@ class Scene:
         self._lock = threading.Lock()
         self._upload = upload
         try:
-            with rasterio.Env(**_ALONE):
+            with _alone(f"The {driver} file cannot be opened"):
                 self._dataset: DatasetReader = upload.memory.open(driver=driver)
-        except RasterioError as error:
+        except Exception:
             upload.close()
-            raise RasterError(f"The {driver} file cannot be opened: {error}") from None
+            raise
         try:
             LIMITS.check("pixels", self.height * self.width)
             LIMITS.check("bands", self.count)
-            self._masks = self._find_masks()
+            with _alone(f"What the {driver} file says about its pixels cannot be read"):
+                self._learn()
+            LIMITS.check("block_bytes", self._block_bytes())
         except Exception:
             self.close()
             raise
@@ -88,16 +100,6 @@ class Scene:
     def count(self) -> int:
         """Bands, an alpha band among them."""
         return int(self._dataset.count)
-
-    @property
-    def descriptions(self) -> list[str | None]:
-        """Names of the bands as the file gives them."""
-        return list(self._dataset.descriptions)
-
-    @property
-    def alpha(self) -> list[bool]:
-        """For each band, whether it is an alpha band."""
-        return [one == ColorInterp.alpha for one in self._dataset.colorinterp]
 
     @property
     def dataset(self) -> DatasetReader:
@@ -126,16 +128,15 @@ class Scene:
             RasterError: The file is damaged.
         """
         bands = [i + 1 for i in indices]
+        # An alpha band that is asked for is taken for what the client says it is.
+        alpha = [i for i, one in enumerate(self.alpha, 1) if one and i not in bands]
+        masked = {*self._shared_mask, *(set(bands) & self._own_masks)}
         place = RasterioWindow(window.column, window.row, window.width, window.height)
-        try:
-            with self._lock, rasterio.Env(**_ALONE):
-                pixels = self._dataset.read(bands, window=place)
-                masks = [self._dataset.read_masks(band, window=place) for band in self._masks]
-        except RasterioError as error:
-            raise RasterError(
-                f"Rows {window.row} to {window.row + window.height - 1} of the raster cannot be "
-                f"read, the file is damaged: {error}"
-            ) from None
+        last = window.row + window.height - 1
+        with self._lock, _alone(f"Rows {window.row} to {last} of the raster cannot be read"):
+            pixels = self._dataset.read(bands, window=place)
+            masks = [self._dataset.read_masks(band, window=place) for band in masked]
+            masks.extend(self._dataset.read(band, window=place) for band in alpha)
         valid = np.ones(pixels.shape[1:], dtype=np.bool_)
         for mask in masks:
             valid &= mask > 0
@@ -160,14 +161,52 @@ class Scene:
     ) -> None:
         self.close()
 
-    def _find_masks(self) -> list[int]:
-        """The bands whose masks must be read: one stands for all where they share it."""
-        shared = {MaskFlags.per_dataset, MaskFlags.alpha}
-        flags = self._dataset.mask_flag_enums
-        if any(shared & set(one) for one in flags):
-            return [next(i for i, one in enumerate(flags, 1) if shared & set(one))]
-        # Without a flag the band has a mask of its own. Nodata is compared here, not by GDAL.
-        return [i for i, one in enumerate(flags, 1) if not one]
+    def _learn(self) -> None:
+        """Reads what the file says about its pixels, for GDAL reads that when it is first asked."""
+        dataset = self._dataset
+        self.descriptions: list[str | None] = list(dataset.descriptions)
+        self.alpha = [one == ColorInterp.alpha for one in dataset.colorinterp]
+        if kind := next((one for one in dataset.dtypes if one.startswith("complex")), None):
+            raise RasterError(
+                f"The bands are of type {kind}, but must be real numbers: "
+                "send an amplitude, or the two parts as two bands"
+            )
+        flags = [set(one) for one in dataset.mask_flag_enums]
+        # Alpha bands are read as bands: GDAL takes none for a mask where there is nodata as well.
+        shared = [
+            i
+            for i, one in enumerate(flags, 1)
+            if MaskFlags.per_dataset in one and MaskFlags.alpha not in one
+        ]
+        self._shared_mask = shared[:1]
+        # Without a flag the band has a mask of its own. Nodata is compared here, but for numbers
+        # that rasterio rounds when it tells nodata.
+        self._own_masks = {
+            i
+            for i, (one, kind) in enumerate(zip(flags, dataset.dtypes, strict=True), 1)
+            if not one or (MaskFlags.nodata in one and kind in _WIDE)
+        }
+        _ = dataset.gcps, dataset.rpcs, dataset.tags()
+
+    def _block_bytes(self) -> int:
+        """What GDAL must hold to read any one pixel."""
+        together = self.count if self._dataset.interleaving == Interleaving.pixel else 1
+        return max(
+            height * width * np.dtype(kind).itemsize * together
+            for (height, width), kind in zip(
+                self._dataset.block_shapes, self._dataset.dtypes, strict=True
+            )
+        )
+
+
+@contextmanager
+def _alone(problem: str) -> Iterator[None]:
+    """Has GDAL look at nothing but the file, and tells of its failures as the file's."""
+    try:
+        with rasterio.Env(**_ALONE):
+            yield
+    except GDAL_ERRORS as error:
+        raise RasterError(f"{problem}: {error.__cause__ or error}") from None
 
 
 def _driver(head: bytes) -> str:
@@ -182,9 +221,9 @@ def _driver(head: bytes) -> str:
 
 def _exclude(valid: npt.NDArray[np.bool_], band: npt.NDArray[Any], nodata: float | None) -> None:
     """Takes a band's nodata, NaN and infinite pixels out of the valid ones, in place."""
-    if band.dtype.kind in "fc":
+    if band.dtype.kind == "f":
         valid &= np.isfinite(band)
-    if nodata is None or not np.isfinite(nodata):
+    if nodata is None or not np.isfinite(nodata) or band.dtype.name in _WIDE:
         return
     if band.dtype.kind in "iu":
         limits = np.iinfo(band.dtype)
