@@ -1,11 +1,16 @@
 """Writing maps as GeoTIFF, in the scene's place."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import rasterio
+from rasterio.control import GroundControlPoint
+from rasterio.crs import CRS
 from rasterio.io import DatasetReader, MemoryFile
 from rasterio.rpc import RPC
 from rasterio.transform import Affine
@@ -60,7 +65,8 @@ def write_geotiff(raster: RasterMap, scene: DatasetReader, output: OutputContrac
         output: Names, colours and units.
     """
     bands, height, width = raster.pixels.shape
-    with MemoryFile() as memory:
+    # Control points of pixel-is-point files are moved here, for GDAL moves them the wrong way.
+    with rasterio.Env(GTIFF_POINT_GEO_IGNORE=bool(scene.gcps[0])), MemoryFile() as memory:
         with memory.open(
             driver="GTiff",
             count=bands,
@@ -92,17 +98,27 @@ def _place(scene: DatasetReader, upscale: int) -> dict[str, Any]:
     place: dict[str, Any] = {}
     points, points_crs = scene.gcps
     if points:
-        for point in points:
-            point.row, point.col = point.row * upscale, point.col * upscale
-        place.update(gcps=points, crs=points_crs)
-    elif scene.crs is not None or scene.transform != Affine.identity():
-        place.update(crs=scene.crs, transform=scene.transform @ Affine.scale(1 / upscale))
+        corner = 0.5 if scene.tags().get("AREA_OR_POINT") == "Point" else 0.0
+        points = [_scaled_point(one, upscale, corner) for one in points]
+        place.update(gcps=points, crs=points_crs or CRS())
+    else:
+        if scene.crs is not None:
+            place["crs"] = scene.crs
+        if scene.transform != Affine.identity():
+            a, b, c, d, e, f = scene.transform[:6]
+            place["transform"] = Affine(a / upscale, b / upscale, c, d / upscale, e / upscale, f)
     if scene.rpcs is not None:
-        place["rpcs"] = _scaled(scene.rpcs, upscale)
+        place["rpcs"] = _scaled_rpcs(scene.rpcs, upscale)
     return place
 
 
-def _scaled(rpcs: RPC, upscale: int) -> RPC:
+def _scaled_point(point: GroundControlPoint, upscale: int, corner: float) -> GroundControlPoint:
+    row, col = point.row * upscale - corner, point.col * upscale - corner
+    return GroundControlPoint(row, col, point.x, point.y, point.z, point.id, point.info)
+
+
+def _scaled_rpcs(rpcs: RPC, upscale: int) -> RPC:
+    rpcs = copy(rpcs)  # the scene keeps its own
     # Line and sample count from the middle of the first pixel, which moves as pixels shrink.
     shift = (upscale - 1) / 2
     rpcs.line_off = rpcs.line_off * upscale + shift
@@ -127,6 +143,8 @@ def rgb(color: str | None) -> tuple[int, int, int]:
     return (int(color[1:3], 16), int(color[3:5], 16), int(color[5:7], 16))
 
 
-def opened(data: bytes) -> Any:
+@contextmanager
+def opened(data: bytes) -> Iterator[DatasetReader]:
     """A map as `write_geotiff` wrote it, open for reading."""
-    return rasterio.open(MemoryFile(data))
+    with MemoryFile(data) as memory, memory.open(driver="GTiff") as dataset:
+        yield dataset
