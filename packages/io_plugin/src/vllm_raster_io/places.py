@@ -1,37 +1,59 @@
 """Where on Earth a window lies."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
-from rasterio.errors import RasterioError
+from rasterio.control import GroundControlPoint
 from rasterio.io import DatasetReader
-from rasterio.transform import from_gcps
+from rasterio.transform import Affine
 from rasterio.warp import transform
 
+from vllm_raster_io.rasters import GDAL_ERRORS
 from vllm_raster_io.tiling import Window
 
 _GEOGRAPHIC = "EPSG:4326"
 
+Array = npt.NDArray[np.float64]
 
-def centres(dataset: DatasetReader, windows: list[Window]) -> npt.NDArray[np.float64] | None:
+
+def centres(dataset: DatasetReader, windows: list[Window]) -> Array | None:
     """Latitude and longitude in degrees, WGS 84, of the centre of each window.
 
     Returns:
         (windows, 2) in the order (latitude, longitude), which is that of training; None where
         the dataset does not tell where it lies.
     """
-    points, gcps_crs = dataset.gcps
-    if dataset.crs is not None:
-        crs, affine = dataset.crs, dataset.transform
-    elif points and gcps_crs is not None:
-        crs, affine = gcps_crs, from_gcps(points)
-    else:
+    crs, to_ground = _reference(dataset)
+    if crs is None or to_ground is None:
         return None
-    columns = np.array([one.column + one.width / 2 for one in windows])
-    rows = np.array([one.row + one.height / 2 for one in windows])
-    x, y = affine * (columns, rows)
+    middles = [(one.column + one.width / 2, one.row + one.height / 2, 1) for one in windows]
+    x, y = to_ground @ np.array(middles).T
     try:
-        longitude, latitude = transform(crs, _GEOGRAPHIC, x, y)
-    except RasterioError:
-        return None  # a reference system that is not of this Earth
+        longitude, latitude = np.array(transform(crs, _GEOGRAPHIC, x, y))
+    except GDAL_ERRORS:
+        return None  # a reference system that is not of this Earth, or a place beside it
+    beyond = np.abs(longitude) > 180
+    longitude[beyond] = (longitude[beyond] + 180) % 360 - 180
     places = np.stack([latitude, longitude], axis=1)
-    return places if np.isfinite(places).all() else None
+    on_earth = np.isfinite(places).all() and np.abs(latitude).max() <= 90
+    return places if on_earth else None
+
+
+def _reference(dataset: DatasetReader) -> tuple[Any, Array | None]:
+    """The reference system, and the matrix from (column, row, 1) to its x and y."""
+    points, points_crs = dataset.gcps
+    if points:
+        return points_crs, _fitted(points)
+    if dataset.transform == Affine.identity():
+        return dataset.crs, None
+    return dataset.crs, np.array(dataset.transform[:6]).reshape(2, 3)
+
+
+def _fitted(points: Sequence[GroundControlPoint]) -> Array | None:
+    """The matrix that fits the points best; None where they lie on one line."""
+    pixels = np.array([(one.col, one.row, 1) for one in points])
+    ground = np.array([(one.x, one.y) for one in points])
+    matrix, _, rank, _ = np.linalg.lstsq(pixels, ground, rcond=None)
+    return matrix.T if rank == 3 else None
