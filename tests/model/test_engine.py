@@ -1,0 +1,119 @@
+"""The seam: vLLM's layers in the place of PyTorch's, and what the engine is told at its start."""
+
+import os
+from types import SimpleNamespace
+
+import pytest
+import torch
+from vllm.config import set_current_vllm_config
+
+from vllm_raster_model import engine
+from vllm_raster_model.engine import ServingDefaults, VllmLayers, load_parameter
+from vllm_raster_model.networks import TorchLayers
+from vllm_raster_model.networks.prithvi_upernet import PrithviUPerNet
+from vllm_raster_model.weights import load_strictly
+
+from .serving import Serving, engine_config, make_ready
+from .terratorch import FloodsCase
+
+SWITCH = "VLLM_USE_V2_MODEL_RUNNER"
+
+
+@pytest.fixture(scope="module")
+def case() -> FloodsCase:
+    return FloodsCase.load()
+
+
+def floods(case: FloodsCase, serving: Serving) -> PrithviUPerNet:
+    """The flood network, with random weights, built from vLLM's layers."""
+    with set_current_vllm_config(serving.vllm_config):
+        return case.network(VllmLayers())
+
+
+def test_layers_have_the_same_names(case: FloodsCase, prithvi: Serving) -> None:
+    ours = case.network(TorchLayers()).state_dict()
+    theirs = floods(case, prithvi).state_dict()
+    assert list(theirs) == list(ours)
+    assert [w.shape for w in theirs.values()] == [w.shape for w in ours.values()]
+
+
+@torch.inference_mode()
+def test_layers_compute_the_same(case: FloodsCase, prithvi: Serving) -> None:
+    network = floods(case, prithvi)
+    load_strictly(network, case.network_weights.items())
+    make_ready(network, prithvi.vllm_config)
+    both = network(case.pixels, case.dates, case.places)
+    torch.testing.assert_close(both, case.expected, rtol=0, atol=1e-4)
+    for i, expected in enumerate(case.expected):
+        one = slice(i, i + 1)
+        alone = network(case.pixels[one], case.dates[one], case.places[one])
+        torch.testing.assert_close(alone[0], expected, rtol=0, atol=1e-4)
+    swapped = network(case.pixels, case.dates.flip(0), case.places)
+    assert (swapped - case.expected).abs().amax(dim=(1, 2, 3)).min() > 1e-3
+
+
+def test_layers_of_one_process(prithvi: Serving) -> None:
+    assert VllmLayers().parallel_size == 1
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3), (3, 2, 1), ()])
+@pytest.mark.usefixtures("one_process")
+def test_parameter_of_another_shape(shape: tuple[int, ...]) -> None:
+    parameter = torch.nn.Parameter(torch.zeros(3, 2))
+    with pytest.raises(ValueError, match=r"does not fit \(3, 2\)"):
+        load_parameter(parameter, torch.ones(shape))
+    assert not parameter.any()
+
+
+@pytest.mark.usefixtures("one_process")
+def test_parameter_with_its_own_loader() -> None:
+    parameter = torch.nn.Parameter(torch.zeros(2))
+    parameter.weight_loader = lambda own, weight: own.data.copy_(weight * 2)
+    load_parameter(parameter, torch.ones(2))
+    assert parameter.tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("dtype", ["auto", "bfloat16", "float16", "float32"])
+def test_serves_in_float32_without_caches(prithvi: Serving, dtype: str) -> None:
+    config = engine_config(prithvi.checkpoint, dtype=dtype, mm_processor_cache_gb=4)
+    assert config.model_config.dtype == torch.float32
+    assert config.model_config.multimodal_config.mm_processor_cache_gb == 0
+
+
+def test_asks_for_no_cache_of_keys_and_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(on_cpu: bool, given: int | None) -> int | None:
+        monkeypatch.setattr(engine, "current_platform", SimpleNamespace(is_cpu=lambda: on_cpu))
+        cache = SimpleNamespace(kv_cache_memory_bytes=given)
+        ServingDefaults.verify_and_update_config(SimpleNamespace(cache_config=cache))
+        return cache.kv_cache_memory_bytes
+
+    assert asked(on_cpu=True, given=None) == 2**20
+    assert asked(on_cpu=True, given=7) == 7
+    assert asked(on_cpu=False, given=None) is None
+
+
+@pytest.mark.parametrize(
+    ("triton", "before", "after"),
+    [(True, None, "0"), (True, "1", "1"), (False, None, None), (False, "1", "1")],
+)
+def test_asks_for_the_first_runner_where_the_second_would_be_chosen(
+    monkeypatch: pytest.MonkeyPatch, triton: bool, before: str | None, after: str | None
+) -> None:
+    monkeypatch.setattr(engine, "HAS_TRITON", triton)
+    monkeypatch.setenv(SWITCH, before or "")
+    if before is None:
+        monkeypatch.delenv(SWITCH)
+    ServingDefaults.verify_and_update_model_config(
+        SimpleNamespace(dtype=torch.float32, multimodal_config=None)
+    )
+    assert os.environ.get(SWITCH) == after
+
+
+def test_configuration_is_the_checkpoint_s(prithvi: Serving) -> None:
+    found = engine.configuration(prithvi.vllm_config)
+    assert found.to_dict() == prithvi.config.to_dict()
+    assert found.contract.tile.size == 32
+
+
+def test_names_what_it_hands_on() -> None:
+    assert not [name for name in engine.__all__ if not hasattr(engine, name)]
