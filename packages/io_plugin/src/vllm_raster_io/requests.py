@@ -5,11 +5,15 @@ Fields go by the names that TerraTorch's clients send, so that such a client wor
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic.json_schema import SkipJsonSchema
+from pydantic_core import PydanticCustomError
 
 from vllm_raster_io.errors import RequestError
+from vllm_raster_io.quoting import cut, quoted
 from vllm_raster_io.uploads import Upload
+
+_MOST_PROBLEMS = 3
 
 
 class RasterRequest(BaseModel):
@@ -35,11 +39,21 @@ class RasterRequest(BaseModel):
         description="What the file is. Taken for the sake of clients that send it: the file "
         "itself tells.",
     )
-    indices: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] | None = Field(
+    indices: (
+        Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1, fail_fast=True)] | None
+    ) = Field(
         default=None,
         description="Which bands of the file to use, counted from 0, in the order in which the "
         "checkpoint names its bands. Without it they are found by name, or taken in order.",
     )
+
+    @field_validator("data", mode="before")
+    @classmethod
+    def _is_text(cls, value: object) -> object:
+        # The server may have taken the text in already, but that is nothing to tell a client.
+        if not isinstance(value, str | Upload):
+            raise PydanticCustomError("string_type", "Input should be a string in base64")
+        return value
 
     @classmethod
     def parse(cls, data: object) -> Self:
@@ -56,7 +70,7 @@ class RasterRequest(BaseModel):
         try:
             return cls.model_validate(data)
         except ValidationError as error:
-            raise RequestError("; ".join(_problem(dict(one)) for one in error.errors())) from None
+            raise RequestError(_problems(error)) from None
 
 
 class ClassSummary(BaseModel):
@@ -105,8 +119,16 @@ def _fields() -> str:
     return ", ".join(f"`{name}`" for name in RasterRequest.model_fields)
 
 
+def _problems(error: ValidationError) -> str:
+    """The first few of what is wrong, each with what came and what may be there."""
+    told = [_problem(dict(one)) for one in error.errors(include_url=False)[:_MOST_PROBLEMS]]
+    if more := error.error_count() - len(told):
+        told.append(f"and {more} more")
+    return "; ".join(told)
+
+
 def _problem(error: dict[str, Any]) -> str:
-    where = ".".join(map(str, error["loc"]))
+    where = cut(".".join(map(str, error["loc"])))
     if error["type"] == "extra_forbidden":
         return f"`{where}` is not a field of a request; there are {_fields()}"
     if error["type"] == "missing":
@@ -115,5 +137,4 @@ def _problem(error: dict[str, Any]) -> str:
 
 
 def _shortly(value: object) -> str:
-    text = repr(value)
-    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
+    return f"{type(value).__name__} {quoted(value)}"
