@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vllm_raster_io.errors import RasterError
+from vllm_raster_io.quoting import cut, quoted
 from vllm_raster_io.rasters import Scene
 
 
@@ -40,28 +41,37 @@ def choose_bands(scene: Scene, wanted: tuple[str, ...], indices: list[int] | Non
         for i, name in reversed(list(enumerate(scene.descriptions)))
         if name
     }
-    if all(name.casefold() in names for name in wanted):
-        return BandChoice(tuple(names[name.casefold()] for name in wanted), "names")
+    found = [names.get(name.casefold()) for name in wanted]
+    if None not in found:
+        return BandChoice(tuple(i for i in found if i is not None), "names")
     colours = [i for i, alpha in enumerate(scene.alpha) if not alpha]
-    if len(colours) == len(wanted):
+    # Names that are known but stand elsewhere tell that the order is another.
+    if len(colours) == len(wanted) and all(
+        i in (None, j) for i, j in zip(found, colours, strict=True)
+    ):
         return BandChoice(tuple(colours), "order")
     raise RasterError(
         f"The checkpoint takes {len(wanted)} bands ({', '.join(wanted)}), but the file has "
-        f"{len(colours)} ({_named(scene)}). Name the file's bands, or give `indices`"
+        f"{len(colours)} ({_named(scene, colours)}){_besides(scene)}. "
+        "Name the file's bands as the checkpoint does, or give `indices`"
     )
 
 
 def _asked(scene: Scene, wanted: tuple[str, ...], indices: list[int]) -> tuple[int, ...]:
     if len(indices) != len(wanted):
         raise RasterError(
-            f"`indices` must name {len(wanted)} bands ({', '.join(wanted)}), got {indices}"
+            f"`indices` must name {len(wanted)} bands ({', '.join(wanted)}), got {quoted(indices)}"
         )
     if beyond := [i for i in indices if i >= scene.count]:
         raise RasterError(
-            f"`indices` count from 0 and the file has {scene.count} bands, got {beyond}"
+            f"`indices` count from 0 and the file has {scene.count} bands, got {quoted(beyond)}"
         )
     return tuple(indices)
 
 
-def _named(scene: Scene) -> str:
-    return ", ".join(name or "unnamed" for name in scene.descriptions)
+def _named(scene: Scene, indices: list[int]) -> str:
+    return cut(", ".join(scene.descriptions[i] or "unnamed" for i in indices), 200)
+
+
+def _besides(scene: Scene) -> str:
+    return " besides an alpha band, which is a mask" if any(scene.alpha) else ""
