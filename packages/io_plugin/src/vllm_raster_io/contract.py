@@ -31,12 +31,18 @@ class TileContract(_Part):
     size: PositiveInt = 512
     overlap: Annotated[int, Field(ge=0)] = 0
 
+    @model_validator(mode="after")
+    def _overlaps_in_part(self) -> Self:
+        if self.overlap >= self.size:
+            raise ValueError(f"overlap must be less than size={self.size}, got {self.overlap}")
+        return self
+
 
 class ClassContract(_Part):
     """One class: its name, and its colour as `#rrggbb`."""
 
     name: str
-    color: str | None = None
+    color: Annotated[str, Field(pattern=r"^#[0-9a-fA-F]{6}$")] | None = None
 
 
 class BandContract(_Part):
