@@ -101,7 +101,8 @@ class RasterContract(_Part):
             return cls.model_validate(block)
         except ValidationError as error:
             problems = "; ".join(
-                f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()
+                f"{'.'.join(map(str, one['loc'])) or 'raster'}: {one['msg']}"
+                for one in error.errors()
             )
             raise ContractError(
                 f"The raster block of config.json is not usable: {problems}"
