@@ -36,6 +36,7 @@ _DRIVERS = {
 _ALONE = {
     "GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR",  # other requests' files are beside this one
     "GDAL_NUM_THREADS": "1",
+    "GDAL_PNG_WHOLE_IMAGE_OPTIM": "NO",  # it takes a cut off file for a whole one
     "GTIFF_POINT_GEO_IGNORE": "NO",
 }
 _WIDE = ("int64", "uint64")
@@ -133,7 +134,8 @@ class Scene:
         masked = {*self._shared_mask, *(set(bands) & self._own_masks)}
         place = RasterioWindow(window.column, window.row, window.width, window.height)
         last = window.row + window.height - 1
-        with self._lock, _alone(f"Rows {window.row} to {last} of the raster cannot be read"):
+        problem = f"Rows {window.row} to {last} of the raster cannot be read, the file is damaged"
+        with self._lock, _alone(problem):
             pixels = self._dataset.read(bands, window=place)
             masks = [self._dataset.read_masks(band, window=place) for band in masked]
             masks.extend(self._dataset.read(band, window=place) for band in alpha)
