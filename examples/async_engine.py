@@ -1,4 +1,4 @@
-"""Maps rasters at once with vLLM's asynchronous engine: `python examples/async_engine.py OUT SCENE…`.
+"""Maps rasters with vLLM's asynchronous engine: `python examples/async_engine.py OUT SCENE…`.
 
 vLLM's own server calls the IO processor's synchronous hooks. Who drives `AsyncLLM` calls the
 asynchronous ones: `pre_process_async` opens the file in a thread, `post_process_async` takes
