@@ -38,7 +38,8 @@ def install() -> None:
 
 def run_tests(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="vllm-raster-e2e-") as folder:
-        shutil.copytree(ROOT / "tests", Path(folder) / "tests")
+        for name in ("tests", "examples"):
+            shutil.copytree(ROOT / name, Path(folder) / name)
         shutil.copy(ROOT / "pytest.toml", folder)
         run(PYTHON, "-c", FROM_WHEELS, cwd=folder)
         return run(PYTHON, "-m", "pytest", "tests/e2e", *arguments, cwd=folder, check=False)

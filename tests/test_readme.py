@@ -1,0 +1,107 @@
+"""What the README says to type works, and what it links to is there."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from vllm_raster_io import LocalServer
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text()
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *ROOT.glob("packages/*/*.md")]
+ADDRESS = "127.0.0.1:8000"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def commands(start: str) -> list[str]:
+    return [one for one in blocks("bash") if one.lstrip().startswith(start)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A place from which the README's paths lead where they should, and `out` is fresh."""
+    place = tmp_path_factory.mktemp("readme")
+    for name in ("tests", "examples", "tools"):
+        (place / name).symlink_to(ROOT / name)
+    (place / ".venv" / "bin").mkdir(parents=True)
+    for program in ("python", "vllm", "vllm-raster"):
+        (place / ".venv" / "bin" / program).symlink_to(Path(sys.executable).with_name(program))
+    (place / "out").mkdir()
+    return place
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[LocalServer]:
+    (command,) = commands(".venv/bin/vllm serve")
+    checkpoint = command.split()[2]
+    assert command.split()[3:] == ["--host", "127.0.0.1", "--port", "8000"]
+    with LocalServer(folder / checkpoint) as running:
+        yield running
+
+
+def run(folder: Path, server: LocalServer, command: list[str]) -> str:
+    ours = [one.replace(ADDRESS, f"{server.host}:{server.port}") for one in command]
+    # The command line asks port 8000 unless told otherwise.
+    if "vllm-raster map" in ours[-1]:
+        ours[-1] = f"{ours[-1].rstrip()} --url {server.url}"
+    done = subprocess.run(
+        ours,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, "PYTHONWARNINGS": "ignore"},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.engine
+def test_commands_give_one_and_the_same_map(folder: Path, server: LocalServer) -> None:
+    for start in (".venv/bin/vllm-raster", "base64"):
+        (command,) = commands(start)
+        run(folder, server, ["bash", "-e", "-o", "pipefail", "-c", command])
+    (program,) = blocks("python")
+    printed = run(folder, server, [sys.executable, "-c", program])
+    assert "dense vegetation" in printed
+    first, second, third = (
+        (folder / "out" / name).read_bytes()
+        for name in ("town.tif", "town_from_curl.tif", "town_from_python.tif")
+    )
+    assert first == second == third
+    assert (folder / "out" / "town.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_make_targets_are_there() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    named = {target for page in PAGES for target in re.findall(r"`?make ([a-z0-9]+)", read(page))}
+    assert {"demo", "test", "help"} <= named
+    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in named)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", read(page)):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("package", ["model/src/vllm_raster_model", "io_plugin/src/vllm_raster_io"])
+def test_file_maps_name_every_file(package: str) -> None:
+    source = ROOT / "packages" / package
+    readme = read(source.parents[1] / "README.md")
+    for file in source.glob("*.py"):
+        assert file.name == "__init__.py" or f"`{file.name}`" in readme, file.name
+
+
+def read(page: Path) -> str:
+    return page.read_text()
