@@ -68,10 +68,10 @@ class Scene:
     """
 
     def __init__(self, upload: Upload) -> None:
-        driver = _driver(upload.head)
         self._lock = threading.Lock()
         self._upload = upload
         try:
+            driver = _driver(upload.head)
             with _alone(f"The {driver} file cannot be opened"):
                 self._dataset: DatasetReader = upload.memory.open(driver=driver)
         except Exception:
