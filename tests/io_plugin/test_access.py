@@ -1,0 +1,139 @@
+"""Where a raster may come from, and how it is written."""
+
+import base64
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vllm_raster_io import uploads
+from vllm_raster_io.access import read_source
+from vllm_raster_io.errors import AccessError, LimitError, RasterIOError, RequestError
+from vllm_raster_io.limits import Limits
+from vllm_raster_io.requests import RasterRequest
+from vllm_raster_io.uploads import Upload
+
+CONTENT = np.random.default_rng(0).integers(0, 256, 5_000, np.uint8).tobytes()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 15, 16, 17, 57, 4_999])
+@pytest.mark.parametrize("line", [None, b"\n", b"\r\n", b"\r"])
+def test_base64_with_and_without_line_breaks(size: int, line: bytes | None) -> None:
+    content = CONTENT[:size]
+    text = base64.b64encode(content)
+    if line is not None:
+        text = base64.encodebytes(content).replace(b"\n", line)
+    assert sent(text.decode()) == content
+
+
+def test_more_than_one_piece() -> None:
+    # Pieces are cut where lines of 77 characters are not.
+    content = CONTENT * 500
+    assert sent(base64.b64encode(content).decode()) == content
+    assert sent(base64.encodebytes(content).decode()) == content
+
+
+def test_a_file_that_came_in_pieces() -> None:
+    upload = Upload()
+    for piece in (b"SUk", b"qAAE", b"C", b"Aw=="):
+        upload.feed(piece)
+    assert sent(upload) == b"II*\0\1\2\3"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("not base64!", id="text"),
+        pytest.param("SUkqAA", id="no padding"),
+        pytest.param("SUkqAA=", id="half the padding"),
+        pytest.param("SUkqAA===", id="too much padding"),
+        pytest.param("=SUkqAA=", id="padding at the start"),
+        pytest.param("SU=qAA==", id="padding in the middle"),
+        pytest.param("SUk=SUk=", id="two files"),
+        pytest.param("SUk=\nSUk=", id="two files on two lines"),
+        pytest.param("====", id="only padding"),
+        pytest.param("A", id="one character"),
+        pytest.param("SUkqAA== ", id="a space after it"),
+        pytest.param("SUk qAA==", id="a space within"),
+        pytest.param("SUkq\tAA=", id="a tab"),
+        pytest.param("-_-_", id="url-safe alphabet"),
+        pytest.param("data:image/tiff;base64,SUkqAA==", id="a data URL"),
+        pytest.param("SÜkqAA==", id="not ASCII"),
+        pytest.param("\uff33\uff35\uff4b\uff51", id="wide letters"),
+        pytest.param("SUkq\ud800AA=", id="a lone surrogate"),
+        pytest.param("SUkq\0AA=", id="a zero"),
+        pytest.param("SUkqAA==" + "A" * 2_000_000, id="more in the next piece"),
+    ],
+)
+def test_what_is_not_base64_is_refused(text: str) -> None:
+    message = refusal(RequestError, data=text)
+    assert message.startswith("`data` must be a file in base64, but is not: ")
+    assert len(message) < 150
+
+
+def test_the_url_safe_alphabet_is_another() -> None:
+    content = b"\xfb\xff\xbf\xfe" * 30
+    assert sent(base64.b64encode(content).decode()) == content
+    refusal(RequestError, data=base64.urlsafe_b64encode(content).decode())
+
+
+@pytest.mark.parametrize("text", ["", "\n", "\r\n\r\n"])
+def test_nothing_is_refused(text: str) -> None:
+    assert refusal(RequestError, data=text) == "`data` is empty, but must be a file in base64"
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"data": "/etc/passwd", "data_format": "path"}, "reads no file of its own for a client"),
+        ({"data": "http://10.0.0.1/", "data_format": "url"}, "reads no URL for a client"),
+        ({"data": "SUkqAA==", "out_data_format": "path"}, "writes no file for a client"),
+    ],
+)
+def test_paths_and_urls_are_refused_with_the_reason(fields: dict[str, Any], told: str) -> None:
+    message = refusal(AccessError, **fields)
+    assert told in message
+    assert "'b64_json'" in message  # what to do instead
+    assert fields["data"] not in message
+
+
+def test_a_path_is_refused_even_if_the_file_came_too() -> None:
+    refusal(AccessError, data=Upload.of(b"II*\0"), data_format="path")
+
+
+class TestLimit:
+    @pytest.fixture(autouse=True)
+    def _small(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(uploads, "LIMITS", Limits(encoded_bytes=16))
+
+    def test_as_much_as_allowed(self) -> None:
+        assert sent(base64.b64encode(bytes(12)).decode()) == bytes(12)
+
+    def test_one_more(self) -> None:
+        message = refusal(LimitError, data="A" * 17)
+        assert "17 encoded bytes" in message
+        assert "at most 16" in message
+
+    def test_line_breaks_count(self) -> None:
+        refusal(LimitError, data="AAAA\n" * 4)
+
+    def test_what_comes_in_pieces(self) -> None:
+        upload = Upload()
+        for _ in range(5):
+            upload.feed(b"AAAA")
+        refusal(LimitError, data=upload)
+
+
+def sent(data: str | Upload) -> bytes:
+    """What the server has of a file, which is told by its first bytes too."""
+    upload = read_source(RasterRequest(data=data))
+    content = bytes(upload.memory.getbuffer())
+    assert upload.head == content[:16]
+    return content
+
+
+def refusal(kind: type[RasterIOError], **fields: Any) -> str:
+    with pytest.raises(RasterIOError) as caught:
+        read_source(RasterRequest(**fields))
+    assert type(caught.value) is kind
+    return str(caught.value)

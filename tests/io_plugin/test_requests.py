@@ -1,0 +1,168 @@
+"""What may be asked, and how a wrong request is refused."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from vllm_raster_io.errors import RequestError
+from vllm_raster_io.requests import RasterRequest
+from vllm_raster_io.uploads import Upload
+
+FIELDS = ("data", "data_format", "out_data_format", "image_format", "indices")
+PAYLOAD = "~" * 100_000
+
+
+def test_only_the_raster_is_needed() -> None:
+    request = RasterRequest.parse({"data": "SUkqAA=="})
+    assert request.model_dump() == {
+        "data": "SUkqAA==",
+        "data_format": "b64_json",
+        "out_data_format": "b64_json",
+        "image_format": None,
+        "indices": None,
+    }
+
+
+def test_a_body_as_terratorch_clients_send_it() -> None:
+    body = {
+        "data": "SUkqAA==",
+        "data_format": "b64_json",
+        "out_data_format": "b64_json",
+        "image_format": "tiff",
+        "indices": [1, 2, 3, 8, 11, 12],
+    }
+    assert RasterRequest.parse(body).model_dump() == body
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("data_format", ["b64_json", "path", "url"]),
+        ("out_data_format", ["b64_json", "path"]),
+        ("image_format", ["tiff", "geotiff", "tif", "png", "jpeg", None]),
+        ("indices", [[0], [3, 2, 1], [0, 0, 0], [1023], None]),
+    ],
+)
+def test_what_each_field_may_be(field: str, values: list[Any]) -> None:
+    for value in values:
+        assert getattr(RasterRequest.parse({"data": "AA==", field: value}), field) == value
+
+
+def test_a_file_that_is_taken_in_already() -> None:
+    upload = Upload.of(b"II*\0")
+    assert RasterRequest.parse({"data": upload}).data is upload
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("data", None, "`data`: input should be a string in base64, got NoneType None"),
+        ("data", [1, 2], "`data`: input should be a string in base64, got list [1, 2]"),
+        ("data", {"a": 1}, "`data`: input should be a string in base64, got dict {'a': 1}"),
+        ("data", 5, "`data`: input should be a string in base64, got int 5"),
+        ("data", b"AA==", "`data`: input should be a string in base64, got bytes b'AA=='"),
+        ("data_format", "b64", "input should be 'b64_json', 'path' or 'url', got str 'b64'"),
+        ("data_format", None, "input should be 'b64_json', 'path' or 'url', got NoneType None"),
+        ("out_data_format", "url", "input should be 'b64_json' or 'path', got str 'url'"),
+        ("image_format", "bmp", "input should be 'tiff', 'geotiff', 'tif', 'png' or 'jpeg'"),
+        ("image_format", 3, "`image_format`"),
+        ("indices", [], "list should have at least 1 item"),
+        ("indices", 3, "`indices`: input should be a valid list, got int 3"),
+        ("indices", "012", "`indices`: input should be a valid list, got str '012'"),
+        ("indices", [0, -1], "`indices.1`: input should be greater than or equal to 0, got int -1"),
+        ("indices", [0, "1"], "`indices.1`: input should be a valid integer, got str '1'"),
+        ("indices", [1.0], "`indices.0`: input should be a valid integer, got float 1.0"),
+        ("indices", [True], "`indices.0`: input should be a valid integer, got bool True"),
+        ("indices", [None], "`indices.0`: input should be a valid integer, got NoneType None"),
+    ],
+)
+def test_wrong_values_are_quoted_with_the_rule(field: str, value: object, told: str) -> None:
+    message = refusal({"data": "AA==", field: value})
+    assert f"`{field}" in message
+    assert told in message
+
+
+@pytest.mark.parametrize("body", [None, [], [{"data": "AA=="}], "AA==", 3, True])
+def test_what_is_no_object(body: object) -> None:
+    message = refusal(body)
+    assert_lists_fields(message)
+    assert type(body).__name__ in message
+
+
+def test_missing_data() -> None:
+    assert refusal({}) == "`data` is missing; a request needs the raster in `data`"
+    assert "`data` is missing" in refusal({"indices": [0]})
+
+
+@pytest.mark.parametrize("key", ["Data", "data_fromat", "indexes", "tile", "", "model"])
+def test_unknown_keys_are_refused_with_the_fields_there_are(key: str) -> None:
+    message = refusal({"data": "AA==", key: 1})
+    assert message.startswith(f"`{key}` is not a field of a request")
+    assert_lists_fields(message)
+
+
+def test_keys_that_are_no_strings() -> None:
+    assert "`1`" in refusal({"data": "AA==", 1: 2})
+
+
+def test_every_problem_is_told_but_no_more_than_three() -> None:
+    message = refusal({"data": 1, "indices": [], "data_format": 2})
+    assert all(f"`{name}`" in message for name in ("data", "indices", "data_format"))
+    many = refusal({"data": "AA==", **{f"key{i}": i for i in range(50)}})
+    assert many.count("is not a field") == 3
+    assert many.endswith("; and 47 more")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        PAYLOAD,
+        [PAYLOAD],
+        {"data": [PAYLOAD]},
+        {"data": {PAYLOAD: PAYLOAD}},
+        {"data": PAYLOAD.encode()},
+        {"data": "AA==", PAYLOAD: 1},
+        {"data": "AA==", "extra": PAYLOAD},
+        {"data": "AA==", "data_format": PAYLOAD},
+        {"data": "AA==", "indices": PAYLOAD},
+        {"data": "AA==", "indices": ["~"] * 100_000},
+        {"data": "AA==", "indices": [[PAYLOAD]]},
+        {"data": PAYLOAD, "indices": []},
+    ],
+)
+def test_messages_hold_little_of_what_came(body: object) -> None:
+    message = refusal(body)
+    assert message.count("~") <= 60
+    assert len(message) < 400
+
+
+def test_neither_representation_holds_the_file() -> None:
+    request = RasterRequest.parse({"data": PAYLOAD})
+    assert "~" not in repr(request)
+    assert "~" not in str(request)
+
+
+def test_a_request_does_not_change() -> None:
+    request = RasterRequest.parse({"data": "AA=="})
+    with pytest.raises(ValidationError):
+        request.indices = [1]  # type: ignore[misc]
+
+
+def test_the_schema_tells_clients_of_a_string() -> None:
+    schema = RasterRequest.model_json_schema()
+    assert tuple(schema["properties"]) == FIELDS
+    assert schema["required"] == ["data"]
+    assert schema["additionalProperties"] is False
+    assert schema["properties"]["data"]["type"] == "string"
+    assert all("description" in one for one in schema["properties"].values())
+
+
+def refusal(body: object) -> str:
+    with pytest.raises(RequestError) as caught:
+        RasterRequest.parse(body)
+    return str(caught.value)
+
+
+def assert_lists_fields(message: str) -> None:
+    assert ", ".join(f"`{name}`" for name in FIELDS) in message
