@@ -65,7 +65,7 @@ def main() -> None:
         steps += map_scenes(server, out)
         begin = time.monotonic()
     finally:
-        server.stop()
+        server.close()
     steps.append(("stop vLLM", time.monotonic() - begin))
     for step, seconds in steps:
         console.print(f"{step:20} {seconds:6.1f} s")

@@ -4,11 +4,11 @@ import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import httpx
 
+from vllm_raster_io.closing import Closing
 from vllm_raster_io.errors import ServiceError
 from vllm_raster_io.requests import RasterAnswer
 
@@ -32,7 +32,7 @@ class MapResult:
         return path
 
 
-class RasterClient:
+class RasterClient(Closing):
     """Sends rasters to a vLLM server that has the `raster` IO processor.
 
     Args:
@@ -92,17 +92,6 @@ class RasterClient:
     def close(self) -> None:
         """Closes the connections."""
         self._http.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _reason(response: httpx.Response) -> str:

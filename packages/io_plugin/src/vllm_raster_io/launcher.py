@@ -10,18 +10,18 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Self
 
 from vllm_raster_io.client import RasterClient
+from vllm_raster_io.closing import Closing
 from vllm_raster_io.errors import ServiceError
 
 _POLL = 0.2
-_PATIENCE = 15.0
+_PATIENCE = 5.0
 _LOG_LINES = 30
 
 
-class LocalServer:
+class LocalServer(Closing):
     """A vLLM server of this machine, for as long as a `with` block lasts.
 
     It is a process group of its own, for vLLM leaves children; the group is ended by its id.
@@ -90,11 +90,11 @@ class LocalServer:
         try:
             self._wait_until_ready()
         except BaseException:
-            self.stop()
+            self.close()
             raise
         return self
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """Ends the whole process group, gently at first; may be called twice."""
         process, self._process = self._process, None
         if process is not None:
@@ -106,14 +106,6 @@ class LocalServer:
 
     def __enter__(self) -> Self:
         return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     def _wait_until_ready(self) -> None:
         assert self._process is not None

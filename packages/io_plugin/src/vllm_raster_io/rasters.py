@@ -8,8 +8,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +19,7 @@ from rasterio.errors import CRSError, NotGeoreferencedWarning, RasterioError, RP
 from rasterio.io import DatasetReader
 from rasterio.windows import Window as RasterioWindow
 
+from vllm_raster_io.closing import Closing
 from vllm_raster_io.errors import RasterError
 from vllm_raster_io.limits import LIMITS
 from vllm_raster_io.tiling import Window
@@ -50,7 +50,7 @@ def accept_missing_reference() -> None:
     warnings.filterwarnings("ignore", category=NotGeoreferencedWarning)
 
 
-class Scene:
+class Scene(Closing):
     """One open raster.
 
     It may be used from several threads; reading is one at a time.
@@ -151,17 +151,6 @@ class Scene:
         with self._lock:
             self._dataset.close()
             self._upload.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _learn(self) -> None:
         """Reads what the file says about its pixels, for GDAL reads that when it is first asked."""
