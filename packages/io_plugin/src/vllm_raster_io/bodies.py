@@ -79,7 +79,6 @@ class BodyReader:
         self._rest += name.encode()
         self._begin = None
         self._rest += self._feed_upload(begun)
-        self._searched = len(self._rest) - 1
 
     def _feed_upload(self, chunk: bytes) -> bytes:
         """Feeds what belongs to the file; gives back what comes after it."""

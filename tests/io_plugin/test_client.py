@@ -1,0 +1,140 @@
+"""The client and the command line, against a server that is a function."""
+
+import base64
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from vllm_raster_io import RasterClient, ServiceError
+from vllm_raster_io.cli import app
+from vllm_raster_io.requests import ClassSummary, Effective, RasterAnswer
+
+Handler = Callable[[httpx.Request], httpx.Response]
+
+ANSWER = RasterAnswer(
+    data=base64.b64encode(b"a map").decode(),
+    kind="classes",
+    width=3,
+    height=2,
+    dtype="uint8",
+    nodata=255,
+    invalid_pixels=1,
+    crs="EPSG:32632",
+    classes=[ClassSummary(id=0, name="water", color="#0000ff", pixels=5)],
+    effective=Effective(
+        indices=[0], bands=["RED"], bands_by="order", tile_size=64, overlap=0,
+        blending="linear", windows=1, coordinates=[],
+    ),
+)  # fmt: skip
+
+
+@pytest.fixture
+def answer_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[Handler], None]:
+    """Lets every client talk to a function in place of a server."""
+    original = httpx.Client.__init__
+
+    def put(handler: Handler) -> None:
+        def init(self: httpx.Client, **kwargs: object) -> None:
+            original(self, **{**kwargs, "transport": httpx.MockTransport(handler)})
+
+        monkeypatch.setattr(httpx.Client, "__init__", init)
+
+    return put
+
+
+def good(_: httpx.Request) -> httpx.Response:
+    return httpx.Response(200, json={"data": ANSWER.model_dump()})
+
+
+def refusing(_: httpx.Request) -> httpx.Response:
+    return httpx.Response(400, json={"error": {"message": "no such band"}})
+
+
+def test_sends_the_file_and_takes_the_map(
+    answer_with: Callable[[Handler], None], tmp_path: Path
+) -> None:
+    seen: list[httpx.Request] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return good(request)
+
+    answer_with(handler)
+    scene = tmp_path / "scene.tif"
+    scene.write_bytes(b"a scene")
+    with RasterClient("http://server:1", api_key="secret") as client:
+        result = client.map(scene, indices=(2, 0), request_id="mine")
+    assert result.data == b"a map"
+    assert result.save(tmp_path / "map.tif").read_bytes() == b"a map"
+    assert result.answer == ANSWER
+    (request,) = seen
+    assert request.url == "http://server:1/pooling"
+    assert request.headers["authorization"] == "Bearer secret"
+    assert request.headers["x-request-id"] == "mine"
+    assert json.loads(request.content) == {
+        "data": {"data": base64.b64encode(b"a scene").decode(), "indices": [2, 0]}
+    }
+
+
+def test_says_why_it_was_refused(answer_with: Callable[[Handler], None]) -> None:
+    answer_with(refusing)
+    with RasterClient() as client, pytest.raises(ServiceError, match="400: no such band"):
+        client.map(b"a scene")
+
+
+@pytest.mark.parametrize(
+    "response", [httpx.Response(502, text="a proxy's page"), httpx.Response(500, json=[1])]
+)
+def test_answers_that_are_no_answers(
+    answer_with: Callable[[Handler], None], response: httpx.Response
+) -> None:
+    answer_with(lambda _: response)
+    with RasterClient() as client, pytest.raises(ServiceError, match=str(response.status_code)):
+        client.map(b"a scene")
+
+
+def test_no_server(answer_with: Callable[[Handler], None]) -> None:
+    def handler(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused", request=request)
+
+    answer_with(handler)
+    with RasterClient("http://nowhere:1") as client:
+        assert not client.healthy()
+        with pytest.raises(ServiceError, match="http://nowhere:1 cannot be reached"):
+            client.map(b"a scene")
+
+
+def test_command_line_writes_the_map(
+    answer_with: Callable[[Handler], None], tmp_path: Path
+) -> None:
+    answer_with(good)
+    scene, out = tmp_path / "scene.tif", tmp_path / "map.tif"
+    scene.write_bytes(b"a scene")
+    done = CliRunner().invoke(app, ["map", str(scene), str(out), "--indices", "2,1,0,3"])
+    assert done.exit_code == 0, done.output
+    assert out.read_bytes() == b"a map"
+    assert "water" in done.output
+
+
+def test_command_line_fails_in_one_line(
+    answer_with: Callable[[Handler], None], tmp_path: Path
+) -> None:
+    answer_with(refusing)
+    scene = tmp_path / "scene.tif"
+    scene.write_bytes(b"a scene")
+    done = CliRunner().invoke(app, ["map", str(scene), str(tmp_path / "map.tif")])
+    assert done.exit_code == 1
+    assert "no such band" in done.output
+    assert "Traceback" not in done.output
+
+
+@pytest.mark.parametrize("indices", ["a,b", "1;2", ""])
+def test_command_line_refuses_bad_indices(tmp_path: Path, indices: str) -> None:
+    scene = tmp_path / "scene.tif"
+    scene.write_bytes(b"a scene")
+    done = CliRunner().invoke(app, ["map", str(scene), "map.tif", "--indices", indices])
+    assert done.exit_code == 2

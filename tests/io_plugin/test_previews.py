@@ -1,0 +1,92 @@
+"""Pictures of maps show the right colours in the right places."""
+
+import base64
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vllm_raster_io import MapResult, RasterError
+from vllm_raster_io.previews import class_preview, true_colour
+from vllm_raster_io.requests import ClassSummary, Effective, RasterAnswer
+
+from ..factories import make_raster
+
+NAMES = ["BLUE", "GREEN", "RED", "NIR"]
+MARGIN, SIDE = 16, 480
+
+
+def result(ids: np.ndarray, bands: list[str], kind: str = "classes") -> MapResult:
+    data = make_raster(values=ids, dtype="uint8", nodata=255)
+    classes = [
+        ClassSummary(id=0, name="land", color="#ff0000", pixels=3),
+        ClassSummary(id=1, name="water", color="#0000ff", pixels=1),
+    ]
+    answer = RasterAnswer(
+        data=base64.b64encode(data).decode(),
+        kind=kind,
+        width=ids.shape[1],
+        height=ids.shape[0],
+        dtype="uint8",
+        nodata=255,
+        invalid_pixels=0,
+        crs=None,
+        classes=classes if kind == "classes" else None,
+        effective=Effective(
+            indices=list(range(len(bands))), bands=bands, bands_by="order", tile_size=64,
+            overlap=0, blending="linear", windows=1, coordinates=[],
+        ),
+    )  # fmt: skip
+    return MapResult(data, answer)
+
+
+def scene() -> bytes:
+    # Black on the left, white on the right, but for the near infrared.
+    values = np.zeros((4, 20, 20), dtype=np.uint16)
+    values[:3, :, 10:] = 1000
+    return make_raster(values=values)
+
+
+def test_true_colour_takes_the_named_bands() -> None:
+    values = np.zeros((4, 20, 20), dtype=np.uint16)
+    values[2, :, 10:] = 1000
+    picture, valid = true_colour(make_raster(values=values), result(np.zeros((20, 20)), NAMES))
+    assert valid.all()
+    assert picture[0, 0].tolist() == [0, 0, 0]
+    assert picture[0, 19].tolist() == [255, 0, 0]
+
+
+@pytest.mark.parametrize(("bands", "shown"), [(["SAR"], 1), (["VV", "VH"], 2)])
+def test_true_colour_of_other_bands(bands: list[str], shown: int) -> None:
+    content = make_raster(bands=shown)
+    height, width = 32, 48
+    picture, _ = true_colour(content, result(np.zeros((height, width)), bands))
+    assert picture.shape == (height, width, 3)
+
+
+def test_nothing_valid_is_white() -> None:
+    picture, valid = true_colour(make_raster(values=7, nodata=7), result(np.zeros((32, 48)), NAMES))
+    assert not valid.any()
+    assert (picture == 255).all()
+
+
+def test_preview_has_scene_map_and_legend() -> None:
+    ids = np.zeros((20, 20), dtype=np.uint8)
+    ids[:, 10:] = 1
+    sheet = np.asarray(Image.open(io.BytesIO(class_preview(scene(), result(ids, NAMES)))))
+    assert sheet.shape[0] == SIDE + 2 * MARGIN
+    top, second = MARGIN + 5, 2 * MARGIN + SIDE
+    assert sheet[top, MARGIN + 5].tolist() == [0, 0, 0]
+    assert sheet[top, MARGIN + SIDE - 5].tolist() == [255, 255, 255]
+    # Three fifths of the class' colour over black, then over white.
+    assert sheet[top, second + 5].tolist() == [153, 0, 0]
+    assert sheet[top, second + SIDE - 5].tolist() == [102, 102, 255]
+    legend = 3 * MARGIN + 2 * SIDE
+    assert sheet[MARGIN + 9, legend + 9].tolist() == [255, 0, 0]
+    assert sheet[MARGIN + 45, legend + 9].tolist() == [0, 0, 255]
+
+
+def test_only_classes_have_a_preview() -> None:
+    with pytest.raises(RasterError, match="values"):
+        class_preview(scene(), result(np.zeros((20, 20)), NAMES, "values"))
