@@ -1,0 +1,369 @@
+"""The hooks that vLLM calls, with a made-up engine between them."""
+
+import asyncio
+import base64
+import random
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rasterio.io import MemoryFile
+from vllm.pooling_params import PoolingParams
+
+from vllm_raster_io import plugin
+from vllm_raster_io.errors import ContractError, RasterError, RequestError, ServingError
+from vllm_raster_io.plugin import RasterIOProcessor
+from vllm_raster_io.requests import RasterAnswer, RasterRequest
+from vllm_raster_io.uploads import Upload
+
+from ..factories import make_raster
+from .networks import PixelNetwork
+from .scenes import Array, raster_block
+
+pytestmark = pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
+
+IMAGE_TOKEN = 5
+DIGIT_IDS = {digit: 10 + i for i, digit in enumerate("0123456789abcdef")}
+SIZES = [(64, 64), (64, 96), (96, 64)]
+
+
+class Tokenizer:
+    def __init__(self, ids: dict[str, list[int]] | None = None) -> None:
+        self._ids = {digit: [token] for digit, token in DIGIT_IDS.items()} | (ids or {})
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        assert not add_special_tokens
+        return self._ids[text]
+
+
+@pytest.fixture(autouse=True)
+def _server_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    # It changes how the whole process reads requests.
+    monkeypatch.setattr(plugin, "keep_event_loop_free", lambda: None)
+
+
+def make_processor(
+    kind: str = "classes", *, tokenizer: Tokenizer | None = None, **block: Any
+) -> RasterIOProcessor:
+    config = SimpleNamespace(raster=raster_block(kind, **block), image_token_id=IMAGE_TOKEN)
+    return processor_of(config, tokenizer or Tokenizer())
+
+
+def processor_of(config: object, tokenizer: Tokenizer) -> RasterIOProcessor:
+    vllm_config: Any = SimpleNamespace(model_config=SimpleNamespace(hf_config=config))
+    renderer: Any = SimpleNamespace(get_tokenizer=lambda: tokenizer)
+    return RasterIOProcessor(vllm_config, renderer)
+
+
+class Engine:
+    """Answers prompts one by one, as vLLM does: with the tokens that the image became before."""
+
+    def __init__(self, processor: RasterIOProcessor) -> None:
+        self._network = PixelNetwork(processor.contract)
+
+    def __call__(self, prompt: Any) -> Any:
+        image, *key = prompt["prompt_token_ids"]
+        assert image == IMAGE_TOKEN
+        scores = self._network(prompt["multi_modal_data"]["image"])
+        return SimpleNamespace(
+            prompt_token_ids=[image] * 16 + [6, 1, *key],
+            outputs=SimpleNamespace(data=torch.from_numpy(scores)),
+        )
+
+
+class TestStart:
+    def test_reads_the_contract(self) -> None:
+        contract = make_processor(channels=2, size=32).contract
+        assert contract.output.channels == 2
+        assert contract.tile.size == 32
+
+    def test_without_a_raster_block(self) -> None:
+        with pytest.raises(ContractError, match="needs a `raster` block"):
+            processor_of(SimpleNamespace(image_token_id=IMAGE_TOKEN), Tokenizer())
+
+    @pytest.mark.parametrize("ids", [{"7": [17, 18]}, {"7": []}, {"7": [16]}])
+    def test_every_digit_needs_a_token_of_its_own(self, ids: dict[str, list[int]]) -> None:
+        with pytest.raises(ContractError, match="a token for each of the digits 0 to f"):
+            make_processor(tokenizer=Tokenizer(ids))
+
+
+class TestRequests:
+    def test_parsed(self) -> None:
+        processor = make_processor()
+        parsed = processor.parse_data({"data": "AA==", "indices": [1]})
+        assert parsed == RasterRequest(data="AA==", indices=[1])
+        assert processor.parse_data(parsed) is parsed
+
+    @pytest.mark.parametrize("data", [None, [], "AA==", {}, {"data": "AA==", "tile": 3}])
+    def test_refused(self, data: object) -> None:
+        with pytest.raises(RequestError):
+            make_processor().parse_data(data)
+
+    def test_the_pooling_task_is_one_that_every_runner_has(self) -> None:
+        processor = make_processor()
+        assert processor.merge_pooling_params().task == "token_classify"
+        params = PoolingParams(task="embed")
+        assert processor.merge_pooling_params(params) is params
+        assert params.task == "token_classify"
+
+
+class TestPrompts:
+    def test_one_a_window(self) -> None:
+        processor = make_processor(size=64, overlap=0)
+        prompts = processor.pre_process(request(make_raster(height=128, width=65)))
+        assert len(prompts) == 4
+        for prompt in prompts:
+            assert set(prompt) == {"prompt_token_ids", "multi_modal_data", "multi_modal_uuids"}
+            assert set(prompt["multi_modal_data"]) == {"image"}
+        (tokens,) = {tuple(prompt["prompt_token_ids"]) for prompt in prompts}
+        assert tokens[0] == IMAGE_TOKEN
+        assert set(tokens[1:]) <= set(DIGIT_IDS.values())
+
+    def test_no_two_images_have_the_same_name(self) -> None:
+        processor = make_processor(size=16, overlap=0)
+        names = [
+            name
+            for _ in range(3)
+            for prompt in processor.pre_process(request(make_raster(height=48, width=48)))
+            for name in prompt["multi_modal_uuids"]["image"]
+        ]
+        assert len(names) == len(set(names)) == 27
+
+    def test_nothing_is_read_yet(self) -> None:
+        # What is damaged is found only when it is read.
+        damaged = make_raster(height=200, width=200)[:-30_000]
+        prompts = make_processor().pre_process(request(damaged))
+        with pytest.raises(RasterError):
+            np.asarray(prompts[-1]["multi_modal_data"]["image"]["pixel_values"])
+
+
+class TestAnswers:
+    @pytest.mark.parametrize("size", [(1, 1), (64, 64), (100, 150)])
+    def test_the_map_is_that_of_the_whole_scene(self, size: tuple[int, int]) -> None:
+        processor = make_processor(channels=5)
+        pixels = np.random.default_rng(0).integers(0, 5_000, (4, *size)).astype("uint16")
+        answer = offline(processor, make_raster(values=pixels))
+        expected = PixelNetwork(processor.contract).ids(pixels)
+        np.testing.assert_array_equal(pixels_of(answer)[0], expected)
+        assert answer.request_id is None
+
+    @pytest.mark.parametrize("kind", ["classes", "values"])
+    def test_both_kinds_of_hooks_give_the_same(self, kind: str) -> None:
+        content = make_raster(height=150, width=90, nodata=77)
+        processor = make_processor(kind)
+        expected = offline(processor, content)
+
+        async def serve() -> RasterAnswer:
+            prompts = await processor.pre_process_async(request(content))
+            outputs = list(enumerate(map(Engine(processor), prompts)))
+            random.Random(0).shuffle(outputs)
+            return await processor.post_process_async(each(outputs))
+
+        assert asyncio.run(serve()) == expected
+
+    @pytest.mark.parametrize("request_id", ["pool-1", "../../etc/passwd", "", "a\n\0b", None])
+    def test_the_request_id_is_told_and_no_more(self, request_id: str | None) -> None:
+        processor = make_processor()
+        prompts = processor.pre_process(request(make_raster()), request_id)
+        answer = processor.post_process(list(map(Engine(processor), prompts)), request_id)
+        assert answer.request_id == request_id
+
+    def test_16_at_once_each_get_their_own(self) -> None:
+        """Constants of different sizes, whose windows come back mixed up."""
+        processor = make_processor("values", bands=("A",), channels=1)
+        wanted = [(100 + k, SIZES[k % 3]) for k in range(16)]
+        # Half of them under one and the same id.
+        ids = ["same" if k % 2 else f"id-{k}" for k in range(16)]
+
+        async def serve(k: int) -> RasterAnswer:
+            prompts = processor.pre_process(request(constant(*wanted[k])), ids[k])
+            outputs = await asyncio.gather(*(engine(prompt) for prompt in prompts))
+            return await asyncio.to_thread(processor.post_process, outputs, ids[k])
+
+        async def serve_all(pool: ThreadPoolExecutor) -> list[RasterAnswer]:
+            asyncio.get_running_loop().set_default_executor(pool)
+            return await asyncio.gather(*(serve(k) for k in range(16)))
+
+        async def engine(prompt: Any) -> Any:
+            await asyncio.sleep(chance.random() / 100)
+            return await asyncio.to_thread(Engine(processor), prompt)
+
+        chance = random.Random(0)
+        with ThreadPoolExecutor(8) as pool:
+            answers = asyncio.run(serve_all(pool))
+        for (k, size), request_id, answer in zip(wanted, ids, answers, strict=True):
+            assert (answer.height, answer.width) == size
+            np.testing.assert_allclose(pixels_of(answer), np.full((1, *size), k / 7), rtol=1e-6)
+            assert answer.request_id == request_id
+
+    def test_two_under_one_id_answered_in_the_other_order(self) -> None:
+        processor = make_processor("values", bands=("A",), channels=1)
+
+        async def serve() -> None:
+            outputs = [
+                list(map(Engine(processor), processor.pre_process(request(one), "same")))
+                for one in (constant(7, (64, 64)), constant(14, (64, 64)))
+            ]
+            answers = [processor.post_process(one, "same") for one in reversed(outputs)]
+            assert [float(pixels_of(one).mean()) for one in answers] == [2, 1]
+
+        asyncio.run(serve())
+
+
+class TestWrongOutputs:
+    def test_those_of_two_requests(self) -> None:
+        processor = make_processor()
+
+        async def serve() -> None:
+            outputs = [
+                Engine(processor)(prompt)
+                for _ in range(2)
+                for prompt in processor.pre_process(request(make_raster()))
+            ]
+            with pytest.raises(ServingError, match="belong to 2 requests"):
+                processor.post_process(outputs)
+
+        asyncio.run(serve())
+
+    def test_those_of_a_request_that_was_answered(self) -> None:
+        processor = make_processor()
+        prompts = processor.pre_process(request(make_raster()))
+        outputs = list(map(Engine(processor), prompts))
+        processor.post_process(outputs)
+        with pytest.raises(ServingError, match="belong to no request"):
+            processor.post_process(outputs)
+
+    @pytest.mark.parametrize("places", [[1, 2], [0, 2], [0, 1, 3]])
+    def test_some_are_missing(self, places: list[int]) -> None:
+        processor = make_processor(overlap=0)
+
+        async def serve() -> None:
+            content = make_raster(height=64, width=64 * 4)
+            prompts = processor.pre_process(request(content))
+            outputs = [(i, Engine(processor)(prompts[i])) for i in places]
+            with pytest.raises(ServingError, match="some are missing"):
+                await processor.post_process_async(each(outputs))
+
+        asyncio.run(serve())
+
+    def test_the_last_is_missing(self) -> None:
+        processor = make_processor(overlap=0)
+        prompts = processor.pre_process(request(make_raster(height=64, width=128)))
+        with pytest.raises(ServingError, match="do not fit the scene"):
+            processor.post_process([Engine(processor)(prompts[0])])
+
+
+class TestNothingIsLeftBehind:
+    """The file of a request is in memory only until the request is over."""
+
+    def test_answered(self) -> None:
+        processor, upload = make_processor(), Upload.of(make_raster())
+        prompts = processor.pre_process(RasterRequest(data=upload))
+        outputs = list(map(Engine(processor), prompts))
+        assert upload.memory.exists()
+        processor.post_process(outputs)
+        assert not upload.memory.exists()
+
+    def test_refused(self) -> None:
+        upload = Upload.of(make_raster(bands=2))
+        with pytest.raises(RasterError):
+            make_processor().pre_process(RasterRequest(data=upload))
+        assert not upload.memory.exists()
+
+    def test_not_answered_for_an_error(self) -> None:
+        processor, upload = make_processor(), Upload.of(make_raster())
+        (prompt,) = processor.pre_process(RasterRequest(data=upload))
+        output = Engine(processor)(prompt)
+        output.outputs.data = output.outputs.data[:1]
+        with pytest.raises(ServingError):
+            processor.post_process([output])
+        assert not upload.memory.exists()
+
+    def test_the_engine_fails_or_the_client_is_gone(self) -> None:
+        processor = make_processor()
+        failed, gone, waiting = (Upload.of(make_raster()) for _ in range(3))
+        fails = asyncio.Event()
+
+        async def serve(upload: Upload) -> None:
+            prompts = processor.pre_process(RasterRequest(data=upload))
+            await fails.wait()
+            Engine(processor)(prompts[1])  # there is but one
+
+        async def serve_all() -> None:
+            tasks = [asyncio.create_task(serve(one)) for one in (failed, gone, waiting)]
+            await asyncio.sleep(0)
+            tasks[1].cancel()
+            await asyncio.wait(tasks[1:2])
+            await asyncio.sleep(0)
+            assert [one.memory.exists() for one in (failed, gone, waiting)] == [True, False, True]
+            fails.set()
+            await asyncio.wait(tasks)
+            assert isinstance(tasks[0].exception(), IndexError)
+            await asyncio.sleep(0)
+            assert not failed.memory.exists()
+
+        asyncio.run(serve_all())
+
+    def test_hung_up_while_the_file_is_opened(self) -> None:
+        processor, upload = make_processor(), Upload.of(make_raster())
+
+        async def serve() -> None:
+            await processor.pre_process_async(RasterRequest(data=upload))
+            await asyncio.Event().wait()
+
+        async def hang_up() -> None:
+            task = asyncio.create_task(serve())
+            await asyncio.sleep(0.05)
+            task.cancel()
+            await asyncio.wait([task])
+
+        asyncio.run(hang_up())
+        assert not upload.memory.exists()
+
+    def test_offline_the_next_request_shows_that_the_last_is_over(self) -> None:
+        processor = make_processor()
+        uploads = [Upload.of(make_raster()) for _ in range(3)]
+        for upload in uploads:
+            processor.pre_process(RasterRequest(data=upload))
+        assert [one.memory.exists() for one in uploads] == [False, False, True]
+
+    def test_a_file_that_turns_out_to_be_damaged(self) -> None:
+        processor = make_processor()
+        upload = Upload.of(make_raster(height=200, width=200)[:-30_000])
+
+        async def serve() -> None:
+            prompts = processor.pre_process(RasterRequest(data=upload))
+            for prompt in prompts:
+                await asyncio.to_thread(Engine(processor), prompt)
+
+        with pytest.raises(RasterError, match="damaged"):
+            asyncio.run(serve())
+        assert not upload.memory.exists()
+
+
+def request(content: bytes) -> RasterRequest:
+    return RasterRequest(data=base64.b64encode(content).decode())
+
+
+def offline(processor: RasterIOProcessor, content: bytes) -> RasterAnswer:
+    prompts = processor.pre_process(processor.parse_data({"data": request(content).data}))
+    return processor.post_process(list(map(Engine(processor), prompts)))
+
+
+def constant(value: int, size: tuple[int, int]) -> bytes:
+    return make_raster(values=np.full((1, *size), value))
+
+
+async def each(outputs: Sequence[tuple[int, Any]]) -> AsyncIterator[tuple[int, Any]]:
+    for one in outputs:
+        await asyncio.sleep(0)
+        yield one
+
+
+def pixels_of(answer: RasterAnswer) -> Array:
+    with MemoryFile(base64.b64decode(answer.data)) as memory, memory.open() as dataset:
+        return dataset.read()
