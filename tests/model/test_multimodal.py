@@ -12,7 +12,7 @@ from vllm.exceptions import VLLMClientError
 from vllm.multimodal.inputs import MultiModalKwargsItems
 from vllm.v1.serial_utils import MsgpackDecoder, MsgpackEncoder
 
-from vllm_raster_model.errors import ImageItemError
+from vllm_raster_model.errors import ContractError, ImageItemError
 from vllm_raster_model.grid import Grid
 from vllm_raster_model.multimodal import RasterDummyInputs, RasterProcessingInfo
 from vllm_raster_model.processor import RasterProcessor
@@ -132,6 +132,22 @@ def test_refuses_what_could_be_taken_for_cells(
     message = rf"image token 4 once .* here 1, .* row token 5, got them {named} and {rows} times"
     with pytest.raises(ImageItemError, match=message):
         enlarge.prepare(prompt, window(8, 8))
+
+
+@pytest.mark.parametrize(("height", "width"), [(TILE + 1, 8), (8, TILE + 1), (4 * TILE, 1)])
+def test_refuses_windows_larger_than_the_tile(enlarge: Serving, height: int, width: int) -> None:
+    message = rf"may have {TILE} × {TILE} pixels, got {height} × {width}"
+    with pytest.raises(ImageItemError, match=message):
+        enlarge.prepare("<image>", window(height, width))
+
+
+@pytest.mark.parametrize("name", ["bands", "frames", "cell", "minimum_cells"])
+def test_refuses_another_checkpoints_processor(
+    info: RasterProcessingInfo, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(info.get_hf_processor(), name, 7)
+    with pytest.raises(ContractError, match=rf"{name}=7, but by the raster block"):
+        info.get_hf_processor()
 
 
 def test_refuses_two_images(enlarge: Serving) -> None:

@@ -13,6 +13,7 @@ from vllm_raster_model.errors import ContractError
 
 Coordinate = Literal["time", "location"]
 PositiveInt = Annotated[int, Field(ge=1, strict=True)]
+Number = Annotated[float, Field(strict=True)]
 
 
 class _Part(BaseModel):
@@ -38,11 +39,11 @@ class InputContract(_Part):
     """
 
     bands: tuple[str, ...] = Field(min_length=1)
-    scale: float = 1.0
-    offset: float = 0.0
-    mean: tuple[float, ...] = (0.0,)
-    std: tuple[Annotated[float, Field(gt=0)], ...] = (1.0,)
-    nodata_fill: float = 0.0
+    scale: Number = 1.0
+    offset: Number = 0.0
+    mean: tuple[Number, ...] = (0.0,)
+    std: tuple[Annotated[Number, Field(gt=0)], ...] = (1.0,)
+    nodata_fill: Number = 0.0
     frames: PositiveInt = 1
     coordinates: tuple[Coordinate, ...] = ()
 
@@ -50,6 +51,8 @@ class InputContract(_Part):
     def _one_number_a_band(self) -> Self:
         if len(set(self.bands)) != len(self.bands):
             raise ValueError(f"bands must differ from one another, got {list(self.bands)}")
+        if self.scale == 0:
+            raise ValueError("scale must not be 0: all pixels would be alike")
         for name in ("mean", "std"):
             count = len(getattr(self, name))
             if count not in (1, len(self.bands)):
@@ -129,6 +132,9 @@ class OutputContract(_Part):
         wanted, unwanted = ("classes", "bands") if self.kind == "classes" else ("bands", "classes")
         if not getattr(self, wanted) or getattr(self, unwanted):
             raise ValueError(f"kind={self.kind!r} needs {wanted!r} and no {unwanted!r}")
+        names = [one.name for one in self.classes or self.bands]
+        if len(set(names)) != len(names):
+            raise ValueError(f"names of {wanted} must differ from one another, got {names}")
         return self
 
     @property

@@ -29,7 +29,7 @@ from vllm_raster_model.engine import (
     PromptUpdateDetails,
     TimingContext,
 )
-from vllm_raster_model.errors import ImageItemError
+from vllm_raster_model.errors import ContractError, ImageItemError
 from vllm_raster_model.processor import ImageItem, RasterProcessor
 
 
@@ -41,8 +41,15 @@ class RasterItems(ProcessorBatchItems[ImageItem]):
 
     def get_image_size(self, index: int) -> ImageSize:
         """Width and height of an item in pixels, read without reading its pixels."""
-        height, width = np.shape(self.get(index)["pixel_values"])[-2:]
+        item = self.get(index)
+        shape = np.shape(item["pixel_values"]) if _is_item(item) else ()
+        height, width = (0, 0, *shape)[-2:]
         return ImageSize(width=width, height=height)
+
+
+def _is_item(value: object) -> bool:
+    # What is none is refused by `RasterProcessor`, which says why.
+    return isinstance(value, Mapping) and "pixel_values" in value
 
 
 class RasterDataParser(MultiModalDataParser):
@@ -51,7 +58,6 @@ class RasterDataParser(MultiModalDataParser):
     def _parse_image_data(self, data: Any) -> ModalityDataItems[Any, Any] | None:
         if data is None:
             return None
-        # What is no image item is refused by `RasterProcessor`, which says why.
         return RasterItems(data if isinstance(data, list | tuple) else [data])
 
 
@@ -63,8 +69,25 @@ class RasterProcessingInfo(BaseProcessingInfo):
         return self.ctx.get_hf_config(RasterConfig)
 
     def get_hf_processor(self, **kwargs: object) -> RasterProcessor:
-        """The checkpoint's processor."""
-        return self.ctx.get_hf_processor(RasterProcessor, **kwargs)
+        """The checkpoint's processor.
+
+        Raises:
+            ContractError: It was not made for the `raster` block that is beside it.
+        """
+        processor = self.ctx.get_hf_processor(RasterProcessor, **kwargs)
+        contract = self.get_hf_config().contract
+        for name, stated, wanted in (
+            ("bands", processor.bands, len(contract.input.bands)),
+            ("frames", processor.frames, contract.input.frames),
+            ("cell", processor.cell, contract.tile.multiple_of),
+            ("minimum_cells", processor.minimum_cells, contract.tile.minimum_cells),
+        ):
+            if stated != wanted:
+                raise ContractError(
+                    f"processor_config.json has {name}={stated}, but by the raster block of "
+                    f"config.json it is {wanted}"
+                )
+        return processor
 
     def get_data_parser(self) -> RasterDataParser:
         """A parser of image items."""
@@ -133,7 +156,21 @@ class RasterMultiModalProcessor(BaseMultiModalProcessor[RasterProcessingInfo]):
                 f"here {images}, and never the row token {config.row_token_id}, "
                 f"got them {named} and {rows} times"
             )
+        self._refuse_large_windows(inputs.mm_data_items)
         return super().apply(inputs, timing_ctx)
+
+    def _refuse_large_windows(self, mm_items: MultiModalDataItems) -> None:
+        size = self.info.get_hf_config().contract.tile.size
+        if "image" not in mm_items:
+            return
+        items = mm_items.get_items("image", RasterItems)
+        for index in range(len(items)):
+            width, height = items.get_image_size(index)
+            if max(width, height) > size:
+                raise ImageItemError(
+                    f"A window may have {size} × {size} pixels, got {height} × {width}: the memory "
+                    "for more was not set aside. Cut it into tiles"
+                )
 
     def _call_hf_processor(
         self, hf_data: Mapping[str, object], hf_kwargs: Mapping[str, object]
