@@ -20,6 +20,7 @@ from rasterio.io import DatasetReader
 from rasterio.windows import Window as RasterioWindow
 
 from vllm_raster_io.closing import Closing
+from vllm_raster_io.directories import check_directories
 from vllm_raster_io.errors import RasterError
 from vllm_raster_io.limits import LIMITS
 from vllm_raster_io.tiling import Window
@@ -72,6 +73,8 @@ class Scene(Closing):
         self._upload = upload
         try:
             driver = _driver(upload.head)
+            if driver == "GTiff":
+                check_directories(upload.memory.getbuffer())
             with _alone(f"The {driver} file cannot be opened"):
                 self._dataset: DatasetReader = upload.memory.open(driver=driver)
         except Exception:
