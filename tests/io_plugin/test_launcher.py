@@ -90,12 +90,7 @@ def test_tells_why_it_did_not_start(program: Path) -> None:
 
 def test_tells_what_went_wrong_first(program: Path) -> None:
     error = "(Worker pid=7) ERROR 11-30 [executor.py:953] package.WeightsError: a is missing"
-    replace(program, f"""
-        print({error!r})
-        for i in range(200):
-            print("  File", i)
-        raise SystemExit("See above")
-    """)
+    replace(program, f"print({error!r}, *range(200), sep='\\n')\nraise SystemExit('See above')")
     with pytest.raises(ServiceError) as caught:
         LocalServer("folder").start()
     lines = str(caught.value).splitlines()
