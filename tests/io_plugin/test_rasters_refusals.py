@@ -4,6 +4,7 @@ import random
 import resource
 import struct
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -236,6 +237,29 @@ class TestLimits:
         with quick_and_small():
             message = refusal(many, LimitError)
         assert "metadata bytes, and at most 1048576 are allowed" in message
+
+    @pytest.mark.parametrize(
+        ("kind", "before"),
+        [
+            (b"tEXt", b"k\0"),
+            (b"zTXt", b"k\0\0"),
+            (b"iTXt", b"k\0\0\0\0\0"),
+            (b"iTXt", b"k\0\1\0\0\0"),
+        ],
+    )
+    def test_texts_of_a_png(self, kind: bytes, before: bytes) -> None:
+        content = make_raster(values=VALUES, dtype="uint8", driver="PNG", crs=None)
+        folded = kind == b"zTXt" or 1 in before
+        for size, ok in ((400_000, True), (1_100_000, False)):
+            text = bytes([65]) * size
+            data = before + (zlib.compress(text) if folded else text)
+            check = struct.pack(">I", zlib.crc32(kind + data))
+            whole = content[:33] + struct.pack(">I", len(data)) + kind + data + check + content[33:]
+            if ok:
+                read_all(whole)
+                continue
+            with quick_and_small():
+                assert "metadata bytes" in refusal(whole, LimitError)
 
     @pytest.mark.parametrize("together", [False, True])
     def test_directories(self, together: bool) -> None:

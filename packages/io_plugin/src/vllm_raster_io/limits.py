@@ -14,7 +14,7 @@ class Limits:
         pixels: Rows times columns of the scene.
         bands: Bands of the file, whether used or not.
         directories: Directories of a TIFF: its images, overviews and masks.
-        metadata_bytes: Bytes of GDAL's metadata in all of them.
+        metadata_bytes: Bytes of GDAL's metadata in all of them, or of all texts of a PNG.
         block_bytes: Bytes of one tile or strip of the file once it is decompressed, which is
             the least that must be held to read a pixel of it.
         windows: Windows that the scene is cut into.
