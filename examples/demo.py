@@ -70,7 +70,7 @@ def main() -> None:
     for step, seconds in steps:
         console.print(f"{step:20} {seconds:6.1f} s")
     for name in SCENES:
-        console.print(f"{out / name}.tif  {out / name}.png")
+        console.print(f"{out / name}.tif  {out / name}.png", soft_wrap=True)
 
 
 if __name__ == "__main__":
