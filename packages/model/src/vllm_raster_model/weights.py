@@ -11,8 +11,16 @@ from vllm_raster_model.errors import WeightsError
 _NAMED_AT_MOST = 20
 
 
-def load_strictly(module: nn.Module, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
+Weights = Iterable[tuple[str, torch.Tensor]]
+
+
+def load_strictly(module: nn.Module, weights: Weights, apart: str | None = None) -> set[str]:
     """Loads weights into the parameters and buffers of the same names.
+
+    Args:
+        module: What to load them into.
+        weights: Each with its name.
+        apart: What begins like this is loaded by someone else.
 
     Returns:
         The names, which are all there are.
@@ -20,7 +28,11 @@ def load_strictly(module: nn.Module, weights: Iterable[tuple[str, torch.Tensor]]
     Raises:
         WeightsError: The names are not the same, or a shape is not.
     """
-    wanted = module.state_dict(keep_vars=True)
+    wanted = {
+        name: one
+        for name, one in module.state_dict(keep_vars=True).items()
+        if apart is None or not name.startswith(apart)
+    }
     loaded: set[str] = set()
     unknown: list[str] = []
     for name, weight in weights:
@@ -35,14 +47,41 @@ def load_strictly(module: nn.Module, weights: Iterable[tuple[str, torch.Tensor]]
                 f"network's {tuple(wanted[name].shape)}"
             ) from error
         loaded.add(name)
-    missing = sorted(wanted.keys() - loaded)
+    _check(wanted.keys() - loaded, unknown)
+    return loaded
+
+
+def load_language_model(model: nn.Module, weights: Weights) -> set[str]:
+    """Loads a causal language model of vLLM's from the weights of its base model.
+
+    vLLM's loader joins what the layers have joined. The head that gives words is not used, and
+    need not be there.
+
+    Returns:
+        The names of the parameters that were loaded.
+
+    Raises:
+        WeightsError: One is missing or unknown.
+    """
+    try:
+        loaded = model.load_weights((f"model.{name}", weight) for name, weight in weights)
+    except (KeyError, ValueError) as error:
+        raise WeightsError(
+            f"The weights are not those of the language model: {error}. Check text_config of "
+            "config.json against the checkpoint."
+        ) from error
+    wanted = {name for name, _ in model.named_parameters() if not name.startswith("lm_head.")}
+    _check(wanted - loaded, [])
+    return loaded
+
+
+def _check(missing: Iterable[str], unknown: list[str]) -> None:
     if missing or unknown:
         raise WeightsError(
             "The weights are not those of this network. "
-            f"Missing: {_listed(missing)}. Unknown: {_listed(sorted(unknown))}. "
-            "Check vision_config and the raster block of config.json against the checkpoint."
+            f"Missing: {_listed(sorted(missing))}. Unknown: {_listed(sorted(unknown))}. "
+            "Check config.json against the checkpoint."
         )
-    return loaded
 
 
 def _listed(names: list[str]) -> str:

@@ -81,7 +81,8 @@ class PrithviUPerNet(nn.Module):
         config: PrithviUPerNetConfig,
         contract: RasterContract,
         layers: Layers,
-        prefix: str = "network",
+        prefix: str,
+        channels: int,
     ) -> None:
         super().__init__()
         _check_fit(config, contract)
@@ -102,7 +103,7 @@ class PrithviUPerNet(nn.Module):
         width = config.embed_dim * frames
         self.neck = LearnedPyramid((width, width, width, width))
         self.decoder = UPerNetDecoder(self.neck.widths, config.decoder_channels)
-        self.head = nn.Conv2d(config.decoder_channels, contract.output.channels, 1)
+        self.head = nn.Conv2d(config.decoder_channels, channels, 1)
 
     def forward(
         self,
