@@ -2,6 +2,7 @@
 
 import base64
 import io
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -156,6 +157,35 @@ def test_a_body_that_is_no_json(server: LocalServer) -> None:
         timeout=60,
     )
     assert response.status_code in (400, 422)
+
+
+TEXTS = {
+    "text": {"input": "water"},
+    "image token": {"input": "<image><row>"},
+    "tokens": {"input": [4, 5]},
+    "another task": {"input": "water", "task": "plugin"},
+    "chat": {"messages": [{"role": "user", "content": "water"}]},
+}
+
+
+@pytest.mark.parametrize("route", ["/pooling", "/invocations"])
+@pytest.mark.parametrize("kind", TEXTS)
+def test_text_is_refused(server: LocalServer, kind: str, route: str) -> None:
+    response = httpx.post(server.url + route, json=TEXTS[kind], timeout=60)
+    assert response.status_code == 400
+    assert "maps rasters, not text" in response.text
+
+
+@pytest.mark.parametrize("route", ["/pooling", "/invocations", "/tokenize"])
+def test_no_url_of_a_message_is_fetched(server: LocalServer, route: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0.5)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/scene.png"
+        part = {"type": "image_url", "image_url": {"url": url}}
+        body = {"messages": [{"role": "user", "content": [part]}]}
+        assert httpx.post(server.url + route, json=body, timeout=60).status_code == 400
+        with pytest.raises(TimeoutError):
+            listener.accept()
 
 
 def test_client_says_what_the_server_said(client: RasterClient) -> None:

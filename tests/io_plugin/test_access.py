@@ -40,6 +40,14 @@ def test_a_file_that_came_in_pieces() -> None:
     assert sent(upload) == b"II*\0\1\2\3"
 
 
+@pytest.mark.parametrize("pieces", [(b"SUk=", b"SUk="), (b"SUkqAA==", b"A", b"AAA")])
+def test_a_piece_after_the_padding(pieces: tuple[bytes, ...]) -> None:
+    upload = Upload()
+    for piece in pieces:
+        upload.feed(piece)
+    assert "after the padding" in refusal(RequestError, data=upload)
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -85,19 +85,39 @@ def test_only_values_of_data_are_files() -> None:
     assert read(json.dumps(tricky).encode()) == tricky
 
 
+def test_files_within_lists() -> None:
+    (value,) = read(json.dumps([{"data": TEXT}]).encode())
+    assert content(value["data"]) == LONG
+
+
 def test_lists_of_files() -> None:
     # Only the value of a key is taken for a file; an element of a list stays a string.
     assert read(json.dumps({"data": [TEXT]}).encode()) == {"data": [TEXT]}
 
 
+ESCAPES = {
+    "slashes": ("/", "\\/"),
+    "plus signs, as .NET does": ("+", "\\u002B"),
+    "slashes by number": ("/", "\\u002f"),
+    "line breaks by number": ("\\n", "\\u000a"),
+    "letters": ("A", "\\u0041"),
+}
+
+
 @pytest.mark.parametrize("step", [1, 1000, 1 << 20])
-def test_escaped_slashes_and_line_breaks(step: int) -> None:
+@pytest.mark.parametrize("kind", ESCAPES)
+def test_whatever_a_json_writer_escapes(kind: str, step: int) -> None:
     lines = "\n".join(TEXT[i : i + 76] for i in range(0, len(TEXT), 76))
-    escaped = json.dumps({"data": {"data": lines}}).replace("/", "\\/").encode()
-    reader = BodyReader()
-    for start in range(0, len(escaped), step):
-        reader.feed(escaped[start : start + step])
-    assert content(reader.parse()["data"]["data"]) == LONG
+    escaped = json.dumps({"data": {"data": lines}}).replace(*ESCAPES[kind])
+    assert json.loads(escaped)["data"]["data"] == lines
+    assert content(read(escaped.encode(), *range(step, len(escaped), step))["data"]["data"]) == LONG
+
+
+@pytest.mark.parametrize("end", ["\\", "\\u00", "\\\\", "\\\\u0041", "\\t", "\\u0100"])
+def test_escapes_that_are_no_base64(end: str) -> None:
+    value = read(('{"data": {"data": "' + TEXT + end + '"}}').encode())
+    with pytest.raises(RequestError, match="base64"):
+        value["data"]["data"].finish()
 
 
 def test_a_long_string_that_is_no_base64() -> None:

@@ -37,7 +37,7 @@ LAND_COVER = {
 }
 SUPER_RESOLUTION = {
     "version": 1,
-    "input": {"bands": ["RED", "GREEN", "BLUE"], "frames": 3},
+    "input": {"bands": ["RED", "GREEN", "BLUE"], "frames": 1},
     "tile": {"size": 96, "multiple_of": 8},
     "output": {
         "kind": "image",
@@ -114,6 +114,7 @@ class TestRefused:
             ({"input": {"bands": []}}, "input.bands: Tuple should have at least 1 item"),
             ({"input": {"bands": "RED"}}, "input.bands"),
             ({"input": {"bands": ["RED"], "frames": 0}}, "input.frames"),
+            ({"input": {"bands": ["RED"], "frames": 3}}, "got 3 frames"),
             ({"input": {"bands": ["RED"], "coordinates": ["height"]}}, "input.coordinates.0"),
             ({"tile": {"size": 0}}, "tile.size"),
             ({"tile": {"overlap": -1}}, "tile.overlap"),

@@ -275,6 +275,13 @@ class TestRefused:
         with pytest.raises(LimitError, match="6 windows, and at most 4"):
             Job(request(make_raster(height=32, width=33)), contract)
 
+    def test_too_many_scores(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(jobs, "LIMITS", Limits(score_bytes=8 * 8 * 5 * 4))
+        contract = make_contract("classes", channels=5)
+        Job(request(make_raster(height=8, width=8)), contract).close()
+        with pytest.raises(LimitError, match="1440 score bytes, and at most 1280"):
+            Job(request(make_raster(height=8, width=9)), contract)
+
     def test_leaves_nothing_behind(self) -> None:
         upload = Upload.of(make_raster(bands=3))
         with pytest.raises(RasterError):

@@ -127,6 +127,13 @@ class TestControlPoints:
         points = [GroundControlPoint(i, 2 * i, 600_000 + i, 5_300_000 - i) for i in range(5)]
         assert places(make_raster(crs="EPSG:32632", gcps=points), WHOLE) is None
 
+    @pytest.mark.parametrize("number", [np.nan, np.inf, 1e300])
+    @pytest.mark.parametrize("name", ["row", "col", "x", "y"])
+    def test_that_lie_nowhere(self, name: str, number: float) -> None:
+        numbers = {"row": 5, "col": 6, "x": 10, "y": 50, name: number}
+        points = [*POINTS, GroundControlPoint(**numbers)]
+        assert places(make_raster(crs="EPSG:4326", gcps=points), WHOLE) is None
+
     def test_without_a_reference_system(self) -> None:
         ties = [number for p in POINTS for number in (p.col, p.row, 0, p.x / 1e5, p.y / 1e6, 0)]
         content = single_strip(np.zeros((32, 48), np.uint8), {TIE_POINTS: ("d", ties)})
@@ -146,6 +153,10 @@ class TestControlPoints:
         {"crs": "+proj=longlat +R=3396190 +no_defs"},  # Mars
         {"transform": Affine(1e9, 0, 1e12, 0, -1e9, 1e12)},
         {"crs": "EPSG:4326", "transform": Affine(1, 0, 0, 0, -1, 500)},
+        {"crs": "EPSG:4326", "transform": Affine(1, 0, 5_000, 0, -1, 50)},
+        {"crs": "EPSG:4978", "transform": Affine(10, 0, 4e6, 0, -10, 5e6)},  # geocentric
+        {"transform": Affine(0, 0, 6e5, 0, 0, 53e5)},
+        {"transform": Affine(10, 10, 6e5, 10, 10, 53e5)},  # all pixels on one line
     ],
     ids=str,
 )  # fmt: skip

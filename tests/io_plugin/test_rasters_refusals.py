@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 import numpy as np
 import pytest
 from rasterio.control import GroundControlPoint
+from rasterio.io import MemoryFile
 
 from vllm_raster_io import rasters
 from vllm_raster_io.errors import LimitError, RasterError, RasterIOError
@@ -90,6 +91,25 @@ def test_only_three_formats(content: bytes) -> None:
 )
 def test_the_first_bytes_are_not_enough(magic: bytes, rest: bytes) -> None:
     assert "cannot be opened" in refusal(magic + rest)
+
+
+@pytest.mark.parametrize("magic", [b"", b"II*\0", b"\x89PNG", b"\xff\xd8\xff"])
+def test_a_reference_to_another_file(magic: bytes) -> None:
+    with MemoryFile(make_raster(bands=1)) as other:
+        reference = (
+            magic
+            + VRT
+            + (
+                f"<SimpleSource><SourceFilename>{other.name}</SourceFilename><SourceBand>1"
+                "</SourceBand></SimpleSource></VRTRasterBand></VRTDataset>"
+            ).encode()
+        )
+        if magic != b"II*\0":
+            # GDAL would follow it, whatever stands before it.
+            with MemoryFile(reference) as memory, memory.open() as dataset:
+                assert dataset.driver == "VRT"
+                assert dataset.read().any()
+        refusal(reference)
 
 
 @pytest.mark.parametrize("name", FORMATS)

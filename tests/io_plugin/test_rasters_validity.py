@@ -79,6 +79,12 @@ class TestNodata:
 class TestNotFinite:
     values = np.array([[[NAN, 1, 2, 3], [4, 5, 6, 7]], [[1, INF, 2, -INF], [4, 5, NAN, -9_999]]])
 
+    @pytest.mark.parametrize("value", [1e39, -1e300])
+    def test_beyond_32_bits_in_one_band(self, value: float) -> None:
+        values = np.ones((2, 1, 3))
+        values[1, 0, 2] = value
+        assert_valid(make_raster(values=values, dtype="float64"), [[1, 1, 0]])
+
     @pytest.mark.parametrize("dtype", ["float32", "float64"])
     @pytest.mark.parametrize("nodata", [None, NAN])
     def test_nan_or_infinite_in_one_band(self, dtype: str, nodata: float | None) -> None:

@@ -54,6 +54,14 @@ def test_a_file_that_is_taken_in_already() -> None:
     assert RasterRequest.parse({"data": upload}).data is upload
 
 
+def test_a_file_in_the_wrong_place_was_a_string() -> None:
+    upload = Upload()
+    upload.feed(b"SUkqAAgA")
+    for data in (upload, {"data": "AA==", "image_format": upload}):
+        with pytest.raises(RequestError, match=r"got str <8 characters>"):
+            RasterRequest.parse(data)
+
+
 @pytest.mark.parametrize(
     ("field", "value", "told"),
     [

@@ -1,6 +1,7 @@
 """Image items that are read when numpy asks for them."""
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -22,6 +23,7 @@ class Reader:
 
     def __call__(self) -> Loaded:
         self.calls += 1
+        time.sleep(0.01)
         if self.calls <= self._failures:
             raise ValueError("cannot be read")
         return PIXELS, VALID

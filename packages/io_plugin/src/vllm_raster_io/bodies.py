@@ -14,6 +14,9 @@ from vllm_raster_io.uploads import Upload
 
 _LONG = 1 << 16
 _FILE_BEGINS = re.compile(rb'"data"\s*:\s*"')
+# What json writers escape of base64: some the slash, some the plus sign, some the line breaks.
+_ESCAPED = re.compile(rb"\\u00([0-7][0-9a-fA-F])")
+_CUT_OFF = re.compile(rb"\\(?:u[0-9a-fA-F]{0,3})?\Z")
 # A match may begin in one chunk and end in the next.
 _MATCH_SPAN = 64
 
@@ -87,19 +90,24 @@ class BodyReader:
         piece, after = (chunk, b"") if end < 0 else (chunk[:end], chunk[end:])
         self._upload.feed(self._unescaped(piece))
         if after:
+            self._upload.feed(self._escape)
+            self._escape = b""
             self._upload, self._searched = None, len(self._rest)
         return after
 
     def _unescaped(self, piece: bytes) -> bytes:
-        # Some json writers escape the slash, which base64 is full of, or write line breaks.
         piece, self._escape = self._escape + piece, b""
         if b"\\" not in piece:
             return piece
-        if piece.endswith(b"\\"):
-            piece, self._escape = piece[:-1], b"\\"
-        return piece.replace(b"\\/", b"/").replace(b"\\n", b"\n").replace(b"\\r", b"\r")
+        if cut_off := _CUT_OFF.search(piece):
+            piece, self._escape = piece[: cut_off.start()], cut_off.group()
+        piece = piece.replace(b"\\/", b"/").replace(b"\\n", b"\n").replace(b"\\r", b"\r")
+        # A backslash that is left is no base64, which the upload finds.
+        return _ESCAPED.sub(lambda one: bytes([int(one[1], 16)]), piece)
 
     def _replace(self, value: Any) -> Any:
         if isinstance(value, dict):
             return {key: self._replace(one) for key, one in value.items()}
+        if isinstance(value, list):
+            return [self._replace(one) for one in value]
         return self._uploads.get(value, value) if isinstance(value, str) else value

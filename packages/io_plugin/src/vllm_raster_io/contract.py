@@ -6,7 +6,7 @@ that are not named here are left alone.
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from vllm_raster_io.errors import ContractError
 
@@ -23,6 +23,13 @@ class InputContract(_Part):
     bands: tuple[str, ...] = Field(min_length=1)
     frames: PositiveInt = 1
     coordinates: tuple[Literal["time", "location"], ...] = ()
+
+    @field_validator("frames")
+    @classmethod
+    def _one_date(cls, frames: int) -> int:
+        if frames != 1:
+            raise ValueError(f"scenes of several dates are not mapped yet, got {frames} frames")
+        return frames
 
 
 class TileContract(_Part):

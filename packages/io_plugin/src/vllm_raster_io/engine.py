@@ -12,6 +12,8 @@ require_vllm()  # before the imports below fail for a reason that says nothing
 
 from starlette.requests import Request
 from vllm.config import VllmConfig
+from vllm.entrypoints.pooling.pooling.protocol import IOProcessorRequest
+from vllm.entrypoints.pooling.pooling.serving import ServingPooling
 from vllm.inputs import PromptType
 from vllm.outputs import PoolingRequestOutput
 from vllm.plugins.io_processors.interface import IOProcessor
@@ -20,23 +22,37 @@ from vllm.renderers import BaseRenderer
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from vllm_raster_io.bodies import BodyReader
+from vllm_raster_io.errors import RequestError
 
 POOLING_TASK = "token_classify"
 """The task that both of vLLM's model runners accept and that sees every token; `plugin`, which
 vLLM would choose, is refused by the second one."""
 
 _ROUTE = "/pooling"
+_NO_DOMAIN = "none.invalid"
+
+
+def fetch_no_media(vllm_config: VllmConfig) -> None:
+    """Has the server fetch no URL for a client, unless whoever started it named domains.
+
+    vLLM looks up what a chat message names, on more routes than one, before the model is asked.
+    """
+    config = vllm_config.model_config
+    if not getattr(config, "allowed_media_domains", None):
+        config.allowed_media_domains = [_NO_DOMAIN]
 
 
 def keep_event_loop_free() -> None:
     """Keeps the server answering while a large scene comes in; may be called twice.
 
-    Two places of the server would hold it up, by a second for a scene of 100 MB and 2,000
-    windows, and neither can be reached by a hook: the reading of a body, which is done here
-    as it arrives, and the handing over of windows to the engine, which is done here one by one.
+    Three places of the server would hold it up, by a second for a scene of 100 MB and 2,000
+    windows, and none can be reached by a hook: the reading of a body, which is done here as it
+    arrives, the opening of a scene, which is done here in a thread, and the handing over of
+    windows to the engine, which is done here one by one.
     """
     if getattr(Request.body, "__module__", None) != __name__:
         _read_bodies_as_they_arrive()
+        _open_scenes_in_threads()
         _hand_over_one_by_one()
 
 
@@ -65,6 +81,19 @@ def _may_hold_scene(request: Request) -> bool:
     return request.method == "POST" and request.url.path.endswith(_ROUTE) and "json" in kind
 
 
+def _open_scenes_in_threads() -> None:
+    preprocess = ServingPooling._preprocessing
+
+    async def preprocessing(self: ServingPooling, io_processor: Any, ctx: Any) -> None:
+        if not isinstance(ctx.request, IOProcessorRequest):
+            # Text has no map, and vLLM answers some of it with 500.
+            raise RequestError("This server maps rasters, not text: send one in `data`")
+        ctx.request.data = await io_processor.io_processor.open(ctx.request.data)
+        await preprocess(self, io_processor, ctx)
+
+    ServingPooling._preprocessing = preprocessing
+
+
 def _hand_over_one_by_one() -> None:
     add_at_once = AsyncLLM.add_request
     turn = asyncio.Lock()
@@ -86,5 +115,6 @@ __all__ = [
     "PoolingRequestOutput",
     "PromptType",
     "VllmConfig",
+    "fetch_no_media",
     "keep_event_loop_free",
 ]

@@ -39,6 +39,7 @@ class Job:
             tile = contract.tile
             self.tiling = Tiling(self.scene.height, self.scene.width, tile.size, tile.overlap)
             LIMITS.check("windows", len(self.tiling))
+            LIMITS.check("score_bytes", self._score_bytes())
             self.windows = self.tiling.windows()
             self.places = self._find_places()
         except Exception:
@@ -93,6 +94,11 @@ class Job:
         pixels, valid = self.scene.read(window, self.bands.indices)
         np.logical_not(valid, out=self._invalid[window.slices])
         return pixels, valid
+
+    def _score_bytes(self) -> int:
+        output = self.contract.output
+        pixels = self.scene.height * self.scene.width * output.upscale**2
+        return pixels * output.channels * np.dtype(np.float32).itemsize
 
     def _find_places(self) -> npt.NDArray[np.float64] | None:
         if "location" not in self.contract.input.coordinates:

@@ -16,6 +16,7 @@ class Limits:
         block_bytes: Bytes of one tile or strip of the file once it is decompressed, which is
             the least that must be held to read a pixel of it.
         windows: Windows that the scene is cut into.
+        score_bytes: Bytes of all scores of the map, which are in memory at once.
     """
 
     encoded_bytes: int = 4 * 2**30
@@ -23,6 +24,7 @@ class Limits:
     bands: int = 1024
     block_bytes: int = 2**29
     windows: int = 50_000
+    score_bytes: int = 8 * 2**30
 
     def check(self, name: str, value: int) -> None:
         """Compares one value with its limit.

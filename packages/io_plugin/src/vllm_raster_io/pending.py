@@ -54,8 +54,10 @@ class PendingJobs:
             task.add_done_callback(lambda _: self._drop(key))
         else:
             thread = threading.get_ident()
-            self._drop(self._offline.get(thread, ()))
-            self._offline[thread] = key
+            with self._lock:
+                last = self._offline.get(thread, ())
+                self._offline[thread] = key
+            self._drop(last)
         return list(key)
 
     def take(self, prompts: Sequence[Sequence[int]]) -> Job:

@@ -26,19 +26,20 @@ def centres(dataset: DatasetReader, windows: list[Window]) -> Array | None:
         the dataset does not tell where it lies.
     """
     crs, to_ground = _reference(dataset)
-    if crs is None or to_ground is None:
-        return None
+    if crs is None or to_ground is None or not (crs.is_geographic or crs.is_projected):
+        return None  # of a geocentric system, columns and rows are but two of three axes
     middles = [(one.column + one.width / 2, one.row + one.height / 2, 1) for one in windows]
     x, y = to_ground @ np.array(middles).T
     try:
         longitude, latitude = np.array(transform(crs, _GEOGRAPHIC, x, y))
     except GDAL_ERRORS:
         return None  # a reference system that is not of this Earth, or a place beside it
+    # Longitudes from 0 to 360 are common, and scenes reach across the date line; NaN is no place.
+    if not ((np.abs(latitude) <= 90) & (np.abs(longitude) <= 360)).all():
+        return None
     beyond = np.abs(longitude) > 180
     longitude[beyond] = (longitude[beyond] + 180) % 360 - 180
-    places = np.stack([latitude, longitude], axis=1)
-    on_earth = np.isfinite(places).all() and np.abs(latitude).max() <= 90
-    return places if on_earth else None
+    return np.stack([latitude, longitude], axis=1)
 
 
 def _reference(dataset: DatasetReader) -> tuple[Any, Array | None]:
@@ -46,14 +47,17 @@ def _reference(dataset: DatasetReader) -> tuple[Any, Array | None]:
     points, points_crs = dataset.gcps
     if points:
         return points_crs, _fitted(points)
-    if dataset.transform == Affine.identity():
-        return dataset.crs, None
-    return dataset.crs, np.array(dataset.transform[:6]).reshape(2, 3)
+    place = dataset.transform
+    if place == Affine.identity() or place.a * place.e == place.b * place.d:
+        return dataset.crs, None  # there is none, or all pixels lie on one line
+    return dataset.crs, np.array(place[:6]).reshape(2, 3)
 
 
 def _fitted(points: Sequence[GroundControlPoint]) -> Array | None:
-    """The matrix that fits the points best; None where they lie on one line."""
+    """The matrix that fits the points best; None where they lie on one line or nowhere."""
     pixels = np.array([(one.col, one.row, 1) for one in points])
     ground = np.array([(one.x, one.y) for one in points])
+    if not (np.isfinite(pixels).all() and np.isfinite(ground).all()):
+        return None
     matrix, _, rank, _ = np.linalg.lstsq(pixels, ground, rcond=None)
     return matrix.T if rank == 3 else None

@@ -18,6 +18,7 @@ from vllm_raster_io.engine import (
     PoolingRequestOutput,
     PromptType,
     VllmConfig,
+    fetch_no_media,
     keep_event_loop_free,
 )
 from vllm_raster_io.errors import ContractError, ServingError
@@ -29,7 +30,7 @@ from vllm_raster_io.requests import RasterAnswer, RasterRequest
 _DIGITS = "0123456789abcdef"
 
 
-class RasterIOProcessor(IOProcessor[RasterRequest, RasterAnswer]):
+class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
     """Turns a request's raster into windows, and the windows' maps into a raster.
 
     Raises:
@@ -39,19 +40,28 @@ class RasterIOProcessor(IOProcessor[RasterRequest, RasterAnswer]):
     def __init__(self, vllm_config: VllmConfig, renderer: BaseRenderer) -> None:
         super().__init__(vllm_config, renderer)
         accept_missing_reference()
+        fetch_no_media(vllm_config)
         keep_event_loop_free()
         config = vllm_config.model_config.hf_config
         self.contract = RasterContract.of(config)
         self._image_token_id: int = config.image_token_id
         self._pending = PendingJobs(_digit_ids(renderer.get_tokenizer()))
 
-    def parse_data(self, data: object) -> RasterRequest:
-        """Reads a request (`parse_request` in the guides).
+    def parse_data(self, data: object) -> RasterRequest | Job:
+        """Reads a request (`parse_request` in the guides), unless that was done before.
 
         Raises:
             RequestError: A field is wrong; names each.
         """
-        return data if isinstance(data, RasterRequest) else RasterRequest.parse(data)
+        return data if isinstance(data, RasterRequest | Job) else RasterRequest.parse(data)
+
+    async def open(self, data: object) -> Job:
+        """Reads a request and opens its scene, in a thread: some files take long to open.
+
+        Raises:
+            RasterIOError: The request cannot be served; the message says why.
+        """
+        return await asyncio.to_thread(lambda: self._job(self.parse_data(data)))
 
     def merge_pooling_params(self, params: PoolingParams | None = None) -> PoolingParams:
         """Sets the pooling task (`validate_or_generate_params` in the guides)."""
@@ -60,20 +70,20 @@ class RasterIOProcessor(IOProcessor[RasterRequest, RasterAnswer]):
         return params
 
     def pre_process(
-        self, prompt: RasterRequest, request_id: str | None = None, **kwargs: Any
+        self, prompt: RasterRequest | Job, request_id: str | None = None, **kwargs: Any
     ) -> Sequence[PromptType]:
         """Cuts a request's scene into prompts, one a window. No pixel is read yet.
 
         Raises:
             RasterIOError: The request cannot be served; the message says why.
         """
-        return self._prompts(Job(prompt, self.contract))
+        return self._prompts(self._job(prompt))
 
     async def pre_process_async(
-        self, prompt: RasterRequest, request_id: str | None = None, **kwargs: Any
+        self, prompt: RasterRequest | Job, request_id: str | None = None, **kwargs: Any
     ) -> Sequence[PromptType]:
         """Like `pre_process`, with the file decoded and opened in a thread."""
-        return self._prompts(await asyncio.to_thread(Job, prompt, self.contract))
+        return self._prompts(await self.open(prompt))
 
     def post_process(
         self,
@@ -118,6 +128,9 @@ class RasterIOProcessor(IOProcessor[RasterRequest, RasterAnswer]):
             raise ServingError(f"Outputs came for the prompts {sorted(outputs)}, some are missing")
         in_order = [outputs[i] for i in range(len(outputs))]
         return await asyncio.to_thread(self.post_process, in_order, request_id)
+
+    def _job(self, prompt: RasterRequest | Job) -> Job:
+        return prompt if isinstance(prompt, Job) else Job(prompt, self.contract)
 
     def _prompts(self, job: Job) -> list[PromptType]:
         token_ids = [self._image_token_id, *self._pending.add(job)]

@@ -213,7 +213,9 @@ def _driver(head: bytes) -> str:
 def _exclude(valid: npt.NDArray[np.bool_], band: npt.NDArray[Any], nodata: float | None) -> None:
     """Takes a band's nodata, NaN and infinite pixels out of the valid ones, in place."""
     if band.dtype.kind == "f":
-        valid &= np.isfinite(band)
+        # The network's numbers have 32 bits: what is beyond them is infinite to it.
+        with np.errstate(over="ignore"):
+            valid &= np.isfinite(band.astype(np.float32, copy=False))
     if nodata is None or not np.isfinite(nodata) or band.dtype.name in _WIDE:
         return
     if band.dtype.kind in "iu":

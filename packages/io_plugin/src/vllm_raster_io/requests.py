@@ -137,4 +137,5 @@ def _problem(error: dict[str, Any]) -> str:
 
 
 def _shortly(value: object) -> str:
-    return f"{type(value).__name__} {quoted(value)}"
+    kind = str if isinstance(value, Upload) else type(value)
+    return f"{kind.__name__} {quoted(value)}"

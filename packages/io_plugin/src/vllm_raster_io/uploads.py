@@ -80,6 +80,10 @@ class Upload:
             raise self._problem
         return self
 
+    def __repr__(self) -> str:
+        # As it stands in messages to the client, who sent a string.
+        return f"<{self._encoded} characters>"
+
     @property
     def memory(self) -> MemoryFile:
         """The file, for rasterio to open."""
