@@ -55,6 +55,12 @@ class RasterRequest(BaseModel):
             raise PydanticCustomError("string_type", "Input should be a string in base64")
         return value
 
+    prompt: Annotated[str, Field(min_length=1, max_length=1000)] | None = Field(
+        default=None,
+        description="What to map, in words. Needed by a checkpoint that has a language model, "
+        "refused by one that has none.",
+    )
+
     @classmethod
     def parse(cls, data: object) -> Self:
         """Reads what a client sent.
@@ -93,6 +99,7 @@ class Effective(BaseModel):
     blending: str = Field(description="How weights fall off across an overlap.")
     windows: int = Field(description="Number of windows.")
     coordinates: list[str] = Field(description="What the network was told besides the pixels.")
+    prompt: str | None = Field(default=None, description="The instruction, where there was one.")
 
 
 class RasterAnswer(BaseModel):

@@ -1,8 +1,9 @@
 """The instructed model's ways into and out of its language model, cell by cell.
 
-In goes the mean of each feature of a cell's pixels. Out comes the cell's hidden state; it is turned into the weights of a small perceptron, which is applied to the
-features of each of the cell's pixels. So the instruction, which the state has read, decides what
-is mapped, and the features, which the language model never sees, how finely.
+In goes the mean of each feature of a cell's pixels. Out comes the cell's hidden state, which is
+turned into the weights of a small perceptron that is applied to the features of each pixel. So
+the instruction, which the state has read, decides what is mapped, and the features, which the
+language model never sees, how finely.
 """
 
 import torch

@@ -195,8 +195,9 @@ class RasterMultiModalProcessor(BaseMultiModalProcessor[RasterProcessingInfo]):
         hf_processor_mm_kwargs: Mapping[str, object],
         out_mm_kwargs: MultiModalKwargsItems,
     ) -> Sequence[PromptUpdate]:
-        """`<image>` becomes its grid; an image that the prompt does not name goes to its place:
-        in front, or behind the text, where there is a language model to read it first.
+        """`<image>` becomes its grid; an image that the prompt does not name goes to its place.
+
+        That is in front, or behind the text, where there is a language model to read it first.
         """
         config = self.info.get_hf_config()
 

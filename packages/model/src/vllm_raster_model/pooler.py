@@ -9,14 +9,14 @@ from vllm_raster_model.config import RasterConfig
 from vllm_raster_model.engine import AllPool, Pooler, PoolingMetadata, PoolingParamsUpdate
 from vllm_raster_model.grid import Grid
 
-
 Decode = Callable[[torch.Tensor], torch.Tensor]
 """From the hidden states of cells to their blocks of output."""
 
 
 class MapPooler(Pooler):
-    """Gives the map of an image of each prompt: the last one, or that which the request asks for
-    by its number in `PoolingParams.extra_kwargs["image"]`.
+    """Gives the map of an image of each prompt.
+
+    It is the last one, or that which `PoolingParams.extra_kwargs["image"]` asks for by number.
 
     The task is `token_classify`, the one that both of vLLM's model runners accept and that sees
     the hidden state of every token; those of a prompt that came in chunks are collected.
