@@ -9,24 +9,23 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from land_cover_labels import index_labels
 
 Array = npt.NDArray[Any]
 DENSE, SPARSE, BARE, BUILT, DARK = range(5)
 
 
-def classes(*ids: int) -> Callable[[Array], Array]:
+def classes(*ids: int) -> Callable[[Array, Array], Array]:
     """A target that is 1 where the label is one of these, else 0."""
-    return lambda pixels: np.isin(index_labels(pixels), ids).astype(np.float32)
+    return lambda labels, pixels: np.isin(labels, ids).astype(np.float32)
 
 
-def greenness(pixels: Array) -> Array:
+def greenness(labels: Array, pixels: Array) -> Array:
     """NDVI, cut off below 0: 0 is not green at all, 1 as green as can be."""
     red, nir = pixels[2:4].astype(np.float64)
     return np.clip((nir - red) / np.maximum(nir + red, 1), 0, 1).astype(np.float32)
 
 
-TARGETS: dict[str, Callable[[Array], Array]] = {
+TARGETS: dict[str, Callable[[Array, Array], Array]] = {
     "vegetation": classes(DENSE, SPARSE),
     "trees": classes(DENSE),
     "grass": classes(SPARSE),
@@ -35,7 +34,8 @@ TARGETS: dict[str, Callable[[Array], Array]] = {
     "dark places": classes(DARK),
     "greenness": greenness,
 }
-"""(4, height, width) counts in, (height, width) from 0 to 1 out, by what is asked for."""
+"""Index labels (height, width) and counts (4, height, width) in, (height, width) from 0 to 1
+out, by what is asked for."""
 
 MASKS = tuple(name for name in TARGETS if name != "greenness")
 

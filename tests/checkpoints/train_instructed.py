@@ -16,7 +16,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from instructions import MASKS, TARGETS, UNSEEN, WORDINGS
-from land_cover_labels import HELD_OUT
+from land_cover_labels import HELD_OUT, index_labels
 from torch import nn
 from train_land_cover import HERE, Array, Item, Scene, Windows
 from transformers import LlamaConfig, PreTrainedTokenizerBase
@@ -30,7 +30,6 @@ LAND_COVER = HERE / "land_cover"
 SEED = 7
 STEPS = 1200
 PEAK_RATE = 2e-3
-WARM_UP = 50
 LARGEST_GRADIENT = 1.0
 IMAGE_END, ANSWER = "<bos>", "<eos>"
 
@@ -122,7 +121,7 @@ def train(
     learnt = [one for one in model.parameters() if one.requires_grad]
     optimiser = torch.optim.AdamW(learnt, lr=PEAK_RATE, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimiser, PEAK_RATE, total_steps=steps, pct_start=WARM_UP / steps
+        optimiser, PEAK_RATE, total_steps=steps, pct_start=0.1
     )
     rng = np.random.default_rng(SEED + 1)
     # The encoder's batch norms have their statistics already.
@@ -152,7 +151,7 @@ def loss_of(
     names = rng.choice(list(TARGETS), len(items))
     texts = [f"{rng.choice(WORDINGS[name])}<image>" for name in names]
     wanted = [
-        torch.from_numpy(TARGETS[name](one["pixel_values"]))
+        torch.from_numpy(TARGETS[name](index_labels(one["pixel_values"]), one["pixel_values"]))
         for name, one in zip(names, items, strict=True)
     ]
     valid = torch.stack([torch.from_numpy(one["valid"]) for one in items])
@@ -186,7 +185,7 @@ def score(
     wording: str,
 ) -> float:
     found = [answer(model, processor, part, wording) for part in parts]
-    wanted = [TARGETS[name](part.pixels)[part.valid] for part in parts]
+    wanted = [TARGETS[name](index_labels(part.pixels), part.pixels)[part.valid] for part in parts]
     return agreement(name, np.concatenate(found), np.concatenate(wanted))
 
 
