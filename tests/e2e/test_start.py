@@ -4,6 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from vllm_raster_io import LocalServer, RasterClient, ServiceError
 
@@ -17,6 +19,24 @@ def test_unknown_plugin_is_a_clear_error(checkpoint_without_plugin: Path) -> Non
         server.start()
 
 
+def test_a_missing_weight_is_named(checkpoint_without_plugin: Path, tmp_path: Path) -> None:
+    weights = load_file(checkpoint_without_plugin / "model.safetensors")
+    name = min(weights)
+    del weights[name]
+    folder = copied(checkpoint_without_plugin, tmp_path)
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ServiceError, match=f"WeightsError: .* Missing: {name}"):
+        LocalServer(folder).start()
+
+
+def test_pickled_weights_are_not_read(checkpoint_without_plugin: Path, tmp_path: Path) -> None:
+    folder = copied(checkpoint_without_plugin, tmp_path)
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ServiceError, match="Cannot find any model weights"):
+        LocalServer(folder).start()
+
+
 def test_nothing_is_left_behind(checkpoint_without_plugin: Path) -> None:
     server = LocalServer(checkpoint_without_plugin, arguments=["--io-processor-plugin", "raster"])
     with server:
@@ -26,3 +46,9 @@ def test_nothing_is_left_behind(checkpoint_without_plugin: Path) -> None:
         assert "Serving in float32" in server.log.read_text()
     with pytest.raises(ProcessLookupError):
         os.killpg(group, 0)
+
+
+def copied(checkpoint: Path, folder: Path) -> Path:
+    for file in checkpoint.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    return folder

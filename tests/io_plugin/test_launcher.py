@@ -88,6 +88,17 @@ def test_tells_why_it_did_not_start(program: Path) -> None:
         LocalServer("folder").start()
 
 
+def test_tells_what_went_wrong_first(program: Path) -> None:
+    error = "(Worker pid=7) ERROR 11-30 [executor.py:953] package.WeightsError: a is missing"
+    replace(program, f"print({error!r}, *range(200), sep='\\n')\nraise SystemExit('See above')")
+    with pytest.raises(ServiceError) as caught:
+        LocalServer("folder").start()
+    lines = str(caught.value).splitlines()
+    assert lines[1] == "package.WeightsError: a is missing"
+    assert lines[-1] == "See above"
+    assert len(lines) == 32
+
+
 def test_gives_up_in_time(program: Path) -> None:
     replace(program, "import time\nprint('loading', flush=True)\ntime.sleep(600)")
     seen: list[float] = []

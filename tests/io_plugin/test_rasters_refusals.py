@@ -4,6 +4,7 @@ import random
 import resource
 import struct
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -226,6 +227,54 @@ class TestLimits:
         read_all(make_raster(height=1, width=1, bands=1_024), [0])
         message = refusal(make_raster(height=1, width=1, bands=1_025), LimitError)
         assert "1025 bands, and at most 1024 are allowed" in message
+
+    @pytest.mark.parametrize("bigtiff", [False, True])
+    @pytest.mark.parametrize("endianness", ["LITTLE", "BIG"])
+    def test_metadata_that_take_long(self, bigtiff: bool, endianness: str) -> None:
+        options = {"bands": 1, "bigtiff": bigtiff, "endianness": endianness}
+        read_all(make_raster(**options, tags={"long": "x" * 1_000_000}))
+        many = make_raster(**options, tags={f"item {i}": "x" * 1_500 for i in range(800)})
+        with quick_and_small():
+            message = refusal(many, LimitError)
+        assert "metadata bytes, and at most 1048576 are allowed" in message
+
+    @pytest.mark.parametrize(
+        ("kind", "before"),
+        [
+            (b"tEXt", b"k\0"),
+            (b"zTXt", b"k\0\0"),
+            (b"iTXt", b"k\0\0\0\0\0"),
+            (b"iTXt", b"k\0\1\0\0\0"),
+        ],
+    )
+    def test_texts_of_a_png(self, kind: bytes, before: bytes) -> None:
+        content = make_raster(values=VALUES, dtype="uint8", driver="PNG", crs=None)
+        folded = kind == b"zTXt" or 1 in before
+        for size, ok in ((400_000, True), (1_100_000, False)):
+            text = bytes([65]) * size
+            data = before + (zlib.compress(text) if folded else text)
+            check = struct.pack(">I", zlib.crc32(kind + data))
+            whole = content[:33] + struct.pack(">I", len(data)) + kind + data + check + content[33:]
+            if ok:
+                read_all(whole)
+                continue
+            with quick_and_small():
+                assert "metadata bytes" in refusal(whole, LimitError)
+
+    @pytest.mark.parametrize("together", [False, True])
+    def test_directories(self, together: bool) -> None:
+        # A chain of equal ones, or one that leads back to itself.
+        content = single_strip(np.uint8([[7]]))
+        head, rest = content[:8], content[8:-1]
+        length = len(rest)
+        chain = b"".join(
+            rest[:-4] + struct.pack("<I", 8 if together else 8 + (i + 1) * length)
+            for i in range(5_000)
+        )
+        if together:
+            np.testing.assert_array_equal(read_all(head + chain)[1], [[1]])
+        else:
+            refusal(head + chain, LimitError)
 
     def test_the_limit_itself_is_allowed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(rasters, "LIMITS", Limits(pixels=12, bands=2))

@@ -1,6 +1,7 @@
 """Starting `vllm serve` on this machine, and ending it with all that it started."""
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -19,6 +20,8 @@ from vllm_raster_io.errors import ServiceError
 _POLL = 0.2
 _PATIENCE = 5.0
 _LOG_LINES = 30
+_RAISED = re.compile(r"(?:^|\] )([\w.]+(?:Error|Exception): .*)")
+_MOST_RAISED = 5
 
 
 class LocalServer(Closing):
@@ -125,7 +128,9 @@ class LocalServer(Closing):
 
     def _end_of_log(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines()
-        return "\n".join(lines[-_LOG_LINES:])
+        # What went wrong in vLLM's engine stands far above what then went wrong in its server.
+        raised = [found[1] for one in lines[:-_LOG_LINES] if (found := _RAISED.search(one))]
+        return "\n".join([*dict.fromkeys(raised[-_MOST_RAISED:]), *lines[-_LOG_LINES:]])
 
 
 def _end_group(process: subprocess.Popen[bytes], sign: signal.Signals) -> bool:

@@ -13,6 +13,8 @@ class Limits:
         encoded_bytes: Characters of base64.
         pixels: Rows times columns of the scene.
         bands: Bands of the file, whether used or not.
+        directories: Directories of a TIFF: its images, overviews and masks.
+        metadata_bytes: Bytes of GDAL's metadata in all of them, or of all texts of a PNG.
         block_bytes: Bytes of one tile or strip of the file once it is decompressed, which is
             the least that must be held to read a pixel of it.
         windows: Windows that the scene is cut into.
@@ -22,6 +24,8 @@ class Limits:
     encoded_bytes: int = 4 * 2**30
     pixels: int = 30_000 * 30_000
     bands: int = 1024
+    directories: int = 4096
+    metadata_bytes: int = 2**20
     block_bytes: int = 2**29
     windows: int = 50_000
     score_bytes: int = 8 * 2**30

@@ -19,7 +19,9 @@ from rasterio.errors import CRSError, NotGeoreferencedWarning, RasterioError, RP
 from rasterio.io import DatasetReader
 from rasterio.windows import Window as RasterioWindow
 
+from vllm_raster_io.chunks import check_chunks
 from vllm_raster_io.closing import Closing
+from vllm_raster_io.directories import check_directories
 from vllm_raster_io.errors import RasterError
 from vllm_raster_io.limits import LIMITS
 from vllm_raster_io.tiling import Window
@@ -33,6 +35,7 @@ _DRIVERS = {
     b"\x89PNG": "PNG",
     b"\xff\xd8\xff": "JPEG",
 }
+_CHECKS = {"GTiff": check_directories, "PNG": check_chunks}
 _ALONE = {
     "GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR",  # other requests' files are beside this one
     "GDAL_NUM_THREADS": "1",
@@ -72,6 +75,8 @@ class Scene(Closing):
         self._upload = upload
         try:
             driver = _driver(upload.head)
+            if driver in _CHECKS:
+                _CHECKS[driver](upload.memory.getbuffer())
             with _alone(f"The {driver} file cannot be opened"):
                 self._dataset: DatasetReader = upload.memory.open(driver=driver)
         except Exception:

@@ -47,8 +47,7 @@ class RasterConfig(PreTrainedConfig):
         **kwargs: Any,
     ) -> None:
         if isinstance(vision_config, dict):
-            config_class = network_class(vision_config.get("model_type", "")).config_class
-            vision_config = config_class(**vision_config)
+            vision_config = _network_config(vision_config)
         self.vision_config: PreTrainedConfig | None = vision_config
         self.raster = raster
         self.image_token_id = image_token_id
@@ -106,6 +105,18 @@ class RasterConfig(PreTrainedConfig):
             network = self.vision_config.to_diff_dict()
             whole["vision_config"] = {"model_type": self.vision_config.model_type, **network}
         return whole
+
+
+def _network_config(stored: dict[str, Any]) -> PreTrainedConfig:
+    """The configuration of a network; transformers would keep a misspelt key and say nothing."""
+    config_class = network_class(stored.get("model_type", "")).config_class
+    known = config_class().to_dict()
+    if unknown := sorted(stored.keys() - known.keys()):
+        raise ContractError(
+            f"vision_config has the unknown keys {unknown}; there are {sorted(known)}"
+        )
+    config: PreTrainedConfig = config_class(**stored)
+    return config
 
 
 _DERIVED = ("hidden_size", "max_position_embeddings", "num_hidden_layers", "num_attention_heads")

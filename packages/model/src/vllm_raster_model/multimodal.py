@@ -88,7 +88,20 @@ class RasterProcessingInfo(BaseProcessingInfo):
                     f"processor_config.json has {name}={stated}, but by the raster block of "
                     f"config.json it is {wanted}"
                 )
+        self._check_tokens(processor)
         return processor
+
+    def _check_tokens(self, processor: RasterProcessor) -> None:
+        config = self.get_hf_config()
+        for name, token, stated in (
+            ("image_token_id", processor.image_token, config.image_token_id),
+            ("row_token_id", processor.row_token, config.row_token_id),
+        ):
+            wanted = processor.tokenizer.convert_tokens_to_ids(token)
+            if stated != wanted:
+                raise ContractError(
+                    f"config.json has {name}={stated}, but for the tokenizer {token} is {wanted}"
+                )
 
     def get_data_parser(self) -> RasterDataParser:
         """A parser of image items."""

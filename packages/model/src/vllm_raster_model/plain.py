@@ -36,6 +36,8 @@ class RasterForImageToImage(nn.Module, IsAttentionFree, SupportsMultiModal):
     """A dense network as a multimodal encoder; the embedding of a cell is its block of output."""
 
     is_pooling_model = True
+    allow_patterns_overrides = ("*.safetensors",)
+    """The only files that vLLM takes weights from: it would take pickles too."""
 
     @classmethod
     def get_placeholder_str(cls, modality: str, i: int) -> str | None:

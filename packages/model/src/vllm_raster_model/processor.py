@@ -135,6 +135,11 @@ class RasterProcessor(ProcessorMixin):
 
     def _pixels(self, value: Any) -> torch.Tensor:
         array = np.asarray(value)
+        if array.shape != np.shape(value):
+            # The prompt is made for the shape that was told.
+            raise ImageItemError(
+                f"pixel_values have the shape {array.shape}, but told {np.shape(value)}"
+            )
         if array.ndim == 3 and self.frames == 1:
             array = array[:, None]
         expected = (self.bands, self.frames)
