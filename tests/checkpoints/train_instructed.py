@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from instructions import MASKS, TARGETS, UNSEEN, WORDINGS
 from land_cover_labels import HELD_OUT, index_labels
 from torch import nn
-from train_land_cover import HERE, Array, Item, Scene, Windows
+from training_windows import Array, Item, Scene, Windows
 from transformers import LlamaConfig, PreTrainedTokenizerBase
 
 from vllm_raster_model.config import InstructedRasterConfig, RasterConfig
@@ -26,6 +26,7 @@ from vllm_raster_model.processor import RasterProcessor
 from vllm_raster_model.pytorch import InstructedRasterForImageToImage, RasterForImageToImage
 from vllm_raster_model.tokenizer import word_tokenizer
 
+HERE = Path(__file__).resolve().parent
 LAND_COVER = HERE / "land_cover"
 SEED = 7
 STEPS = 1200
@@ -116,8 +117,9 @@ def train(
     windows: Windows,
     steps: int,
 ) -> None:
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad_("location_embed_enc" not in name)
+    # The encoder knows what the ground looks like; what is learnt is to be told what to map.
+    for name, parameter in model.predictor.named_parameters():
+        parameter.requires_grad_(name.startswith("network.head."))
     learnt = [one for one in model.parameters() if one.requires_grad]
     optimiser = torch.optim.AdamW(learnt, lr=PEAK_RATE, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(

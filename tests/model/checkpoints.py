@@ -110,11 +110,16 @@ class Enlarge(nn.Module):
     config_class = EnlargeConfig
 
     def __init__(
-        self, config: EnlargeConfig, contract: RasterContract, layers: object, prefix: str
+        self,
+        config: EnlargeConfig,
+        contract: RasterContract,
+        layers: object,
+        prefix: str,
+        channels: int,
     ) -> None:
         super().__init__()
         self.upscale = contract.output.upscale
-        self.channels = contract.output.channels
+        self.channels = channels
         self.factor = nn.Parameter(torch.ones(()))
 
     def forward(self, pixels: torch.Tensor, dates: object, places: object) -> torch.Tensor:

@@ -104,6 +104,9 @@ class RasterConfig(PreTrainedConfig):
         if self.vision_config is not None:
             network = self.vision_config.to_diff_dict()
             whole["vision_config"] = {"model_type": self.vision_config.model_type, **network}
+        for name in ("image_end_token_id", "answer_token_id"):
+            if whole[name] is None:
+                del whole[name]
         return whole
 
 

@@ -55,9 +55,7 @@ def build_network(
     """
     if config is None:
         raise ContractError("config.json has no `vision_config`")
-    return network_class(config.model_type)(
-        config, contract, layers, prefix, channels or contract.output.channels
-    )
+    return network_class(config.model_type)(config, contract, layers, prefix, channels)
 
 
 __all__ = ["NETWORKS", "Layers", "TorchLayers", "build_network", "network_class"]

@@ -81,8 +81,8 @@ class PrithviUPerNet(nn.Module):
         config: PrithviUPerNetConfig,
         contract: RasterContract,
         layers: Layers,
-        prefix: str,
-        channels: int,
+        prefix: str = "network",
+        channels: int | None = None,
     ) -> None:
         super().__init__()
         _check_fit(config, contract)
@@ -103,7 +103,7 @@ class PrithviUPerNet(nn.Module):
         width = config.embed_dim * frames
         self.neck = LearnedPyramid((width, width, width, width))
         self.decoder = UPerNetDecoder(self.neck.widths, config.decoder_channels)
-        self.head = nn.Conv2d(config.decoder_channels, channels, 1)
+        self.head = nn.Conv2d(config.decoder_channels, channels or contract.output.channels, 1)
 
     def forward(
         self,
