@@ -120,6 +120,9 @@ class ServingDefaults(VerifyAndUpdateConfig):
         if multimodal is not None and multimodal.mm_processor_cache_gb:
             logger.info("No multimodal processor cache: windows do not come twice.")
             multimodal.mm_processor_cache_gb = 0
+        if current_platform.is_cpu() and not model_config.enforce_eager:
+            logger.info("No compilation on a CPU, which would take most of the start.")
+            model_config.enforce_eager = True
 
     @classmethod
     def verify_and_update_config(cls, vllm_config: VllmConfig) -> None:
