@@ -43,6 +43,7 @@ class InstructedRasterForImageToImage(nn.Module, SupportsMultiModal):
     """A vision encoder, a projector, a causal language model and a dense head."""
 
     is_pooling_model = True
+    allow_patterns_overrides = RasterForImageToImage.allow_patterns_overrides
 
     get_placeholder_str = RasterForImageToImage.get_placeholder_str
 
@@ -131,7 +132,7 @@ class InstructedRasterForImageToImage(nn.Module, SupportsMultiModal):
             of_text = name.startswith(_LANGUAGE_MODEL)
             (theirs if of_text else ours).append((name.removeprefix(_LANGUAGE_MODEL), weight))
         loaded = load_strictly(self, ours, apart=_LANGUAGE_MODEL)
-        text = load_language_model(self.language_model, theirs)
+        text = load_language_model(self.language_model, theirs, self.config.text_config)
         return loaded | {_LANGUAGE_MODEL + name for name in text}
 
     def _decode(self, states: torch.Tensor) -> torch.Tensor:

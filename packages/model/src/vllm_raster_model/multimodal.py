@@ -96,8 +96,10 @@ class RasterProcessingInfo(BaseProcessingInfo):
         for name, token, stated in (
             ("image_token_id", processor.image_token, config.image_token_id),
             ("row_token_id", processor.row_token, config.row_token_id),
+            ("image_end_token_id", processor.image_end_token, config.image_end_token_id),
+            ("answer_token_id", processor.answer_token, config.answer_token_id),
         ):
-            wanted = processor.tokenizer.convert_tokens_to_ids(token)
+            wanted = None if token is None else processor.tokenizer.convert_tokens_to_ids(token)
             if stated != wanted:
                 raise ContractError(
                     f"config.json has {name}={stated}, but for the tokenizer {token} is {wanted}"

@@ -68,7 +68,7 @@ class MapPooler(Pooler):
         cell_id = self.config.image_token_id
         grids = Grid.read_all(token_ids, cell_id, self.config.row_token_id)
         number = asked.get("image", len(grids) - 1)
-        if number not in range(len(grids)):
+        if not isinstance(number, int) or number not in range(len(grids)):
             return states.new_zeros((channels, 0, 0))
         place, grid = grids[number]
         cells = states[place].view(grid.rows, grid.columns + 1, -1)[:, :-1].flatten(0, 1)

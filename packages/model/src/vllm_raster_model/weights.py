@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import torch
 from torch import nn
+from transformers import AutoModel, PreTrainedConfig
 
 from vllm_raster_model.engine import load_parameter
 from vllm_raster_model.errors import WeightsError
@@ -42,37 +43,47 @@ def load_strictly(module: nn.Module, weights: Weights, apart: str | None = None)
         try:
             load_parameter(wanted[name], weight)
         except (AssertionError, RuntimeError, ValueError) as error:
-            raise WeightsError(
-                f"Weight {name!r} has shape {tuple(weight.shape)} on disk and does not fit the "
-                f"network's {tuple(wanted[name].shape)}"
-            ) from error
+            raise _misfit(name, weight, wanted[name]) from error
         loaded.add(name)
     _check(wanted.keys() - loaded, unknown)
     return loaded
 
 
-def load_language_model(model: nn.Module, weights: Weights) -> set[str]:
+def load_language_model(model: nn.Module, weights: Weights, config: PreTrainedConfig) -> set[str]:
     """Loads a causal language model of vLLM's from the weights of its base model.
 
-    vLLM's loader joins what the layers have joined. The head that gives words is not used, and
-    need not be there.
+    vLLM's loader joins what the layers have joined, and would not notice a missing part of it.
+    The head that gives words is not used, and need not be there.
+
+    Args:
+        model: What to load them into.
+        weights: Each with its name, as transformers has it.
+        config: Of the language model.
 
     Returns:
         The names of the parameters that were loaded.
 
     Raises:
-        WeightsError: One is missing or unknown.
+        WeightsError: The names are not the same as those of transformers, or a shape is not.
     """
-    try:
-        loaded = model.load_weights((f"model.{name}", weight) for name, weight in weights)
-    except (KeyError, ValueError) as error:
-        raise WeightsError(
-            f"The weights are not those of the language model: {error}. Check text_config of "
-            "config.json against the checkpoint."
-        ) from error
-    wanted = {name for name, _ in model.named_parameters() if not name.startswith("lm_head.")}
-    _check(wanted - loaded, [])
+    with torch.device("meta"):
+        wanted = AutoModel.from_config(config).state_dict()
+    given = dict(weights)
+    _check(wanted.keys() - given.keys(), sorted(given.keys() - wanted.keys()))
+    for name, weight in given.items():
+        if weight.shape != wanted[name].shape:
+            raise _misfit(name, weight, wanted[name])
+    loaded: set[str] = model.load_weights((f"model.{name}", one) for name, one in given.items())
+    parameters = {name for name, _ in model.named_parameters() if not name.startswith("lm_head.")}
+    _check(parameters - loaded, [])
     return loaded
+
+
+def _misfit(name: str, weight: torch.Tensor, wanted: torch.Tensor) -> WeightsError:
+    return WeightsError(
+        f"Weight {name!r} has shape {tuple(weight.shape)} on disk and does not fit the "
+        f"network's {tuple(wanted.shape)}"
+    )
 
 
 def _check(missing: Iterable[str], unknown: list[str]) -> None:
