@@ -22,6 +22,8 @@ from vllm_raster_io.tiling import Tiling, Window
 from vllm_raster_io.windows import Loaded, lazy_item
 
 _BLENDING: Profile = "linear"
+_SPECIAL_WORDS = ("<image>", "<row>")
+"""What stands for the image in a prompt, where the checkpoint's template puts it."""
 
 
 class Job:
@@ -156,15 +158,22 @@ class Job:
 
 def _instruction(request: RasterRequest, contract: RasterContract) -> str | None:
     """What a request asks for in words, which it must where there is a language model."""
-    known = contract.instructions
-    if known is None and request.prompt is not None:
-        raise RequestError(
-            "`prompt` is refused: this checkpoint has no language model, it always maps "
-            f"{contract.output.kind}. Leave it out"
-        )
-    if known is not None and not (request.prompt or "").strip():
+    known, asked = contract.instructions, request.prompt
+    if known is None:
+        if asked is not None:
+            raise RequestError(
+                "`prompt` is refused: this checkpoint has no language model, it always maps "
+                f"{contract.output.kind}. Leave it out"
+            )
+        return None
+    if asked is None or not asked.strip():
         raise RequestError(
             "`prompt` must say what to map, for this checkpoint maps what it is told. "
             f"It was trained on, among others: {known.examples()}"
         )
-    return request.prompt
+    if taken := [word for word in _SPECIAL_WORDS if word in asked]:
+        raise RequestError(
+            f"`prompt` may not hold {' or '.join(taken)}, which stands for a part of the image. "
+            "Say in words what to map; the image goes to its place by itself"
+        )
+    return asked

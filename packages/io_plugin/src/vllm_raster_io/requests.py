@@ -47,6 +47,12 @@ class RasterRequest(BaseModel):
         "checkpoint names its bands. Without it they are found by name, or taken in order.",
     )
 
+    prompt: Annotated[str, Field(min_length=1, max_length=1000)] | None = Field(
+        default=None,
+        description="What to map, in words. Needed by a checkpoint that has a language model, "
+        "refused by one that has none.",
+    )
+
     @field_validator("data", mode="before")
     @classmethod
     def _is_text(cls, value: object) -> object:
@@ -54,12 +60,6 @@ class RasterRequest(BaseModel):
         if not isinstance(value, str | Upload):
             raise PydanticCustomError("string_type", "Input should be a string in base64")
         return value
-
-    prompt: Annotated[str, Field(min_length=1, max_length=1000)] | None = Field(
-        default=None,
-        description="What to map, in words. Needed by a checkpoint that has a language model, "
-        "refused by one that has none.",
-    )
 
     @classmethod
     def parse(cls, data: object) -> Self:
