@@ -1,6 +1,7 @@
 """Small checkpoints with a language model inside, for tests to build, save and serve."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -71,6 +72,16 @@ def make_instructed_model(
                 if weight.dim() > 1:
                     weight.normal_(std=0.2)
     return model.eval()
+
+
+def save_instructed(
+    folder: Path, config: InstructedRasterConfig
+) -> InstructedRasterForImageToImage:
+    """Writes a whole checkpoint, as a user would, and gives the model in it."""
+    model = make_instructed_model(config)
+    model.save_pretrained(folder)
+    make_processor(config, WORDS).save_pretrained(folder)
+    return model
 
 
 def prompt(config: InstructedRasterConfig, *parts: Sequence[int] | tuple[int, int]) -> list[int]:

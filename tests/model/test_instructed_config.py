@@ -112,7 +112,8 @@ def test_unknown_keys_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "template", ["{instruction}<image>", "Find {instruction} in <image>.", "<bos>{instruction}<image>"]
+    "template",
+    ["{instruction}<image>", "Find {instruction} in <image>.", "<bos>{instruction}<image>"],
 )
 def test_templates(template: str) -> None:
     block = instructed_block() | {"instructions": {**INSTRUCTIONS, "template": template}}

@@ -147,14 +147,15 @@ class InstructedRasterConfig(RasterConfig):
         max_images: int = 2,
         **kwargs: Any,
     ) -> None:
-        if isinstance(text_config, dict):
-            text_config = AutoConfig.for_model(**text_config)
-        self.text_config: PreTrainedConfig | None = text_config
+        text: Any = text_config
+        if isinstance(text, dict):
+            text = AutoConfig.for_model(**text)
+        self.text_config: PreTrainedConfig | None = text
         self.feature_channels = feature_channels
         self.head_units = head_units
         self.max_images = max_images
-        if text_config is not None:
-            kwargs["vocab_size"] = text_config.vocab_size
+        if text is not None:
+            kwargs["vocab_size"] = text.vocab_size
         super().__init__(**kwargs)
 
     def _derive(self) -> None:

@@ -127,13 +127,12 @@ class InstructedRasterForImageToImage(nn.Module, SupportsMultiModal):
         Raises:
             WeightsError: One is missing, unknown or of the wrong shape.
         """
-        ours, theirs = [], []
-        for name, weight in weights:
-            of_text = name.startswith(_LANGUAGE_MODEL)
-            (theirs if of_text else ours).append((name.removeprefix(_LANGUAGE_MODEL), weight))
-        loaded = load_strictly(self, ours, apart=_LANGUAGE_MODEL)
-        text = load_language_model(self.language_model, theirs, self.config.text_config)
-        return loaded | {_LANGUAGE_MODEL + name for name in text}
+        given = dict(weights)
+        theirs = {name: one for name, one in given.items() if name.startswith(_LANGUAGE_MODEL)}
+        ours = {name: one for name, one in given.items() if name not in theirs}
+        return load_strictly(self, ours.items(), apart=_LANGUAGE_MODEL) | load_language_model(
+            self.language_model, theirs, self.config.text_config, _LANGUAGE_MODEL
+        )
 
     def _decode(self, states: torch.Tensor) -> torch.Tensor:
         """From what `forward` gives for cells to their blocks of output."""

@@ -1,6 +1,6 @@
 """Loading weights strictly: what is missing or unknown stops the start and is named."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import nn
@@ -49,7 +49,9 @@ def load_strictly(module: nn.Module, weights: Weights, apart: str | None = None)
     return loaded
 
 
-def load_language_model(model: nn.Module, weights: Weights, config: PreTrainedConfig) -> set[str]:
+def load_language_model(
+    model: nn.Module, given: Mapping[str, torch.Tensor], config: PreTrainedConfig, prefix: str
+) -> set[str]:
     """Loads a causal language model of vLLM's from the weights of its base model.
 
     vLLM's loader joins what the layers have joined, and would not notice a missing part of it.
@@ -57,26 +59,29 @@ def load_language_model(model: nn.Module, weights: Weights, config: PreTrainedCo
 
     Args:
         model: What to load them into.
-        weights: Each with its name, as transformers has it.
+        given: The weights by their names: the prefix, then what transformers calls it.
         config: Of the language model.
+        prefix: What all names begin with.
 
     Returns:
-        The names of the parameters that were loaded.
+        The names of the parameters that were loaded, with the prefix.
 
     Raises:
         WeightsError: The names are not the same as those of transformers, or a shape is not.
     """
     with torch.device("meta"):
-        wanted = AutoModel.from_config(config).state_dict()
-    given = dict(weights)
-    _check(wanted.keys() - given.keys(), sorted(given.keys() - wanted.keys()))
+        whole = AutoModel.from_config(config).state_dict()
+    wanted = {prefix + name: one for name, one in whole.items()}
+    _check(wanted.keys() - given.keys(), given.keys() - wanted.keys())
     for name, weight in given.items():
         if weight.shape != wanted[name].shape:
             raise _misfit(name, weight, wanted[name])
-    loaded: set[str] = model.load_weights((f"model.{name}", one) for name, one in given.items())
+    loaded = model.load_weights(
+        (f"model.{name.removeprefix(prefix)}", one) for name, one in given.items()
+    )
     parameters = {name for name, _ in model.named_parameters() if not name.startswith("lm_head.")}
     _check(parameters - loaded, [])
-    return loaded
+    return {prefix + name for name in loaded}
 
 
 def _misfit(name: str, weight: torch.Tensor, wanted: torch.Tensor) -> WeightsError:
@@ -86,7 +91,7 @@ def _misfit(name: str, weight: torch.Tensor, wanted: torch.Tensor) -> WeightsErr
     )
 
 
-def _check(missing: Iterable[str], unknown: list[str]) -> None:
+def _check(missing: Iterable[str], unknown: Iterable[str]) -> None:
     if missing or unknown:
         raise WeightsError(
             "The weights are not those of this network. "
