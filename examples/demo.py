@@ -88,9 +88,8 @@ def main() -> None:
     steps = serve("land_cover", out, map_scenes) + serve("instructed", out, map_as_told)
     for step, seconds in steps:
         console.print(f"{step:22} {seconds:6.1f} s")
-    console.print("The maps and pictures are in", out)
-    for picture in sorted(out.glob("*.png")):
-        console.print(f"  {picture.name}")
+    for path in sorted(out.glob("*.tif")) + sorted(out.glob("*.png")):
+        console.print(str(path), soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -95,6 +95,15 @@ def test_make_targets_are_there() -> None:
     assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in named)
 
 
+def test_checkpoints_page_writes_a_checkpoint(tmp_path: Path) -> None:
+    page = read(ROOT / "docs" / "checkpoints.md")
+    (program,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, timeout=120)
+    files = {one.name for one in (tmp_path / "checkpoint").iterdir()}
+    rows = " ".join(one for one in page.splitlines() if one.startswith("|"))
+    assert files == set(re.findall(r"`([a-z_]+\.(?:json|safetensors))`", rows))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", read(page)):

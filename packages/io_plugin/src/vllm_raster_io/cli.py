@@ -35,7 +35,7 @@ def map_scene(
         str | None, typer.Option(help="What to map, where the checkpoint has a language model.")
     ] = None,
     preview: Annotated[
-        Path | None, typer.Option(help="PNG to write: the map over the scene, with a legend.")
+        Path | None, typer.Option(help="PNG to write: the classes over the scene, with a legend.")
     ] = None,
     api_key: Annotated[str | None, typer.Option(envvar="VLLM_API_KEY")] = None,
 ) -> None:
@@ -57,11 +57,14 @@ def map_scene(
 def summary(result: MapResult) -> Table:
     """A table of what is on a map."""
     answer = result.answer
-    table = Table(title=f"{answer.width} × {answer.height} pixels, {answer.crs or 'no reference'}")
-    table.add_column("class")
+    title = f"{answer.width} × {answer.height} pixels, {answer.crs or 'no reference'}"
+    table = Table(title=title, min_width=len(title))
+    table.add_column("class" if answer.classes else answer.kind)
     table.add_column("pixels", justify="right")
     for one in answer.classes or ():
         table.add_row(f"[{one.color or 'white'}]■[/] {one.name}", f"{one.pixels:,}")
+    if not answer.classes:
+        table.add_row("valid", f"{answer.width * answer.height - answer.invalid_pixels:,}")
     table.add_row("nodata", f"{answer.invalid_pixels:,}")
     return table
 
