@@ -236,7 +236,7 @@ asked for in the words of `instructions.py`.
 - **Made by** `train_instructed.py`, beside this folder.
 - **Input** four bands in counts × 10,000, and an instruction, a few words of English.
 - **Output** a value from 0 to 1 a pixel: how likely it is what was asked for, or how green it is.
-- **Data** and its licences: those of the land-cover checkpoint, whose vision encoder it starts from.
+- **Data** and its licences: those of the land-cover checkpoint, whose encoder it starts from.
 - **Licence** Apache-2.0.
 
 ## On the parts of the real scenes that training never saw

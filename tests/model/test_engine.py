@@ -8,7 +8,12 @@ import torch
 from vllm.config import set_current_vllm_config
 
 from vllm_raster_model import engine
-from vllm_raster_model.engine import PlainServingDefaults, VllmLayers, load_parameter
+from vllm_raster_model.engine import (
+    PlainServingDefaults,
+    ServingDefaults,
+    VllmLayers,
+    load_parameter,
+)
 from vllm_raster_model.networks import TorchLayers
 from vllm_raster_model.networks.prithvi_upernet import PrithviUPerNet
 from vllm_raster_model.weights import load_strictly
@@ -104,9 +109,17 @@ def test_asks_for_the_first_runner_where_the_second_would_be_chosen(
     if before is None:
         monkeypatch.delenv(SWITCH)
     PlainServingDefaults.verify_and_update_model_config(
-        SimpleNamespace(dtype=torch.float32, multimodal_config=None)
+        SimpleNamespace(dtype=torch.float32, multimodal_config=None, enforce_eager=True)
     )
     assert os.environ.get(SWITCH) == after
+
+
+@pytest.mark.parametrize(("cpu", "eager"), [(True, True), (False, False)])
+def test_compiles_nothing_on_a_cpu(monkeypatch: pytest.MonkeyPatch, cpu: bool, eager: bool) -> None:
+    monkeypatch.setattr(engine, "current_platform", SimpleNamespace(is_cpu=lambda: cpu))
+    config = SimpleNamespace(dtype=torch.float32, multimodal_config=None, enforce_eager=False)
+    ServingDefaults.verify_and_update_model_config(config)
+    assert config.enforce_eager is eager
 
 
 def test_configuration_is_the_checkpoint_s(prithvi: Serving) -> None:
