@@ -56,8 +56,9 @@ format: $(hatch) ## format the code, mend what ruff can mend
 bench: setup ## run the benchmarks
 	$(HATCH) run python benchmarks/run_all.py $(ARGS)
 
-checkpoint: setup ## train the tests' land-cover checkpoint anew
+checkpoint: setup ## train the tests' checkpoints anew
 	$(HATCH) run python tests/checkpoints/train_land_cover.py $(ARGS)
+	$(HATCH) run python tests/checkpoints/train_instructed.py $(ARGS)
 
 build: $(hatch) ## both packages' wheels and source archives, into dist
 	rm -rf dist

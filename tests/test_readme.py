@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from vllm_raster_io import LocalServer
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *ROOT.glob("packages/*/*.md")]
-ADDRESS = "127.0.0.1:8000"
+DEFAULT = "127.0.0.1:8000"
 
 
 def blocks(language: str) -> list[str]:
@@ -39,21 +40,27 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(folder: Path) -> Iterator[LocalServer]:
-    (command,) = commands(".venv/bin/vllm serve")
-    checkpoint = command.split()[2]
-    assert command.split()[3:] == ["--host", "127.0.0.1", "--port", "8000"]
-    with LocalServer(folder / checkpoint) as running:
+def servers(folder: Path) -> Iterator[dict[str, LocalServer]]:
+    """A server for each `vllm serve` of the README, by the address that it has there."""
+    with ExitStack() as stack:
+        running = {}
+        for command in commands(".venv/bin/vllm serve"):
+            _, _, checkpoint, host, address, port, number = command.split()
+            assert (host, port) == ("--host", "--port")
+            server = stack.enter_context(LocalServer(folder / checkpoint))
+            running[f"{address}:{number}"] = server
         yield running
 
 
-def run(folder: Path, server: LocalServer, command: list[str]) -> str:
-    ours = [one.replace(ADDRESS, f"{server.host}:{server.port}") for one in command]
+def run(folder: Path, servers: dict[str, LocalServer], command: list[str]) -> str:
     # The command line asks port 8000 unless told otherwise.
-    if "vllm-raster map" in ours[-1]:
-        ours[-1] = f"{ours[-1].rstrip()} --url {server.url}"
+    ours = command[-1]
+    if "vllm-raster map" in ours and "--url" not in ours:
+        ours = f"{ours.rstrip()} --url http://{DEFAULT}"
+    for address, server in servers.items():
+        ours = ours.replace(address, f"{server.host}:{server.port}")
     done = subprocess.run(
-        ours,
+        [*command[:-1], ours],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -66,12 +73,11 @@ def run(folder: Path, server: LocalServer, command: list[str]) -> str:
 
 
 @pytest.mark.engine
-def test_commands_give_one_and_the_same_map(folder: Path, server: LocalServer) -> None:
-    for start in (".venv/bin/vllm-raster", "base64"):
-        (command,) = commands(start)
-        run(folder, server, ["bash", "-e", "-o", "pipefail", "-c", command])
+def test_commands_give_one_and_the_same_map(folder: Path, servers: dict[str, LocalServer]) -> None:
+    for command in commands(".venv/bin/vllm-raster") + commands("base64"):
+        run(folder, servers, ["bash", "-e", "-o", "pipefail", "-c", command])
     (program,) = blocks("python")
-    printed = run(folder, server, [sys.executable, "-c", program])
+    printed = run(folder, servers, [sys.executable, "-c", program])
     assert "dense vegetation" in printed
     first, second, third = (
         (folder / "out" / name).read_bytes()
@@ -79,6 +85,7 @@ def test_commands_give_one_and_the_same_map(folder: Path, server: LocalServer) -
     )
     assert first == second == third
     assert (folder / "out" / "town.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "out" / "trees.tif").read_bytes() != first
 
 
 def test_make_targets_are_there() -> None:

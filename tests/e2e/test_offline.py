@@ -2,9 +2,6 @@
 
 import io
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,24 +11,11 @@ import rasterio
 from vllm_raster_io import RasterClient
 
 from .conftest import CHECKPOINT, SCENES, TESTS
+from .scripts import run
 
 pytestmark = pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
 
 EXAMPLES = TESTS.parent / "examples"
-
-
-def run(script: Path, *arguments: str | Path) -> str:
-    """Runs a script in a process of its own, as a user would; gives back what it printed."""
-    done = subprocess.run(
-        [sys.executable, script, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        env={**os.environ, "PYTHONWARNINGS": "ignore"},
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
 
 
 def online(client: RasterClient, name: str) -> np.ndarray:

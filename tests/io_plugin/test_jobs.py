@@ -231,6 +231,7 @@ class TestAnswer:
                 "blending": "linear",
                 "windows": 4,
                 "coordinates": [],
+                "prompt": None,
             },
         }
 

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from vllm_raster_io import MapResult, RasterError
-from vllm_raster_io.previews import class_preview, true_colour
+from vllm_raster_io.previews import class_preview, true_colour, value_preview
 from vllm_raster_io.requests import ClassSummary, Effective, RasterAnswer
 
 from ..factories import make_raster
@@ -90,3 +90,30 @@ def test_preview_has_scene_map_and_legend() -> None:
 def test_only_classes_have_a_preview() -> None:
     with pytest.raises(RasterError, match="values"):
         class_preview(scene(), result(np.zeros((20, 20)), NAMES, "values"))
+
+
+def told(values: np.ndarray, words: str) -> MapResult:
+    one = result(np.zeros(values.shape), NAMES, "values")
+    one.answer.effective.prompt = words
+    return MapResult(make_raster(values=values, dtype="float32"), one.answer)
+
+
+def test_values_are_shown_side_by_side() -> None:
+    half = np.zeros((20, 20), dtype=np.float32)
+    half[:, :10] = 1
+    sheet = np.asarray(
+        Image.open(io.BytesIO(value_preview(scene(), [told(half, "trees"), told(1 - half, "x")])))
+    )
+    assert sheet.shape[1] == 3 * SIDE + 4 * MARGIN
+    row, second, third = SIDE, 2 * MARGIN + SIDE, 3 * MARGIN + 2 * SIDE
+    # The scene is black on the left and white on the right; three fifths of pink over it.
+    assert sheet[row, second + 5].tolist() == [153, 38, 96]
+    assert sheet[row, second + SIDE - 5].tolist() == [255, 255, 255]
+    assert sheet[row, third + 5].tolist() == [0, 0, 0]
+    assert sheet[row, third + SIDE - 5].tolist() == [255, 140, 198]
+
+
+def test_only_values_are_shown_side_by_side() -> None:
+    for results in ([], [result(np.zeros((20, 20)), NAMES)]):
+        with pytest.raises(RasterError, match="Only maps of values"):
+            value_preview(scene(), results)

@@ -9,7 +9,7 @@ from vllm_raster_io.errors import RequestError
 from vllm_raster_io.requests import RasterRequest
 from vllm_raster_io.uploads import Upload
 
-FIELDS = ("data", "data_format", "out_data_format", "image_format", "indices")
+FIELDS = ("data", "data_format", "out_data_format", "image_format", "indices", "prompt")
 PAYLOAD = "~" * 100_000
 
 
@@ -21,6 +21,7 @@ def test_only_the_raster_is_needed() -> None:
         "out_data_format": "b64_json",
         "image_format": None,
         "indices": None,
+        "prompt": None,
     }
 
 
@@ -32,7 +33,7 @@ def test_a_body_as_terratorch_clients_send_it() -> None:
         "image_format": "tiff",
         "indices": [1, 2, 3, 8, 11, 12],
     }
-    assert RasterRequest.parse(body).model_dump() == body
+    assert RasterRequest.parse(body).model_dump(exclude_none=True) == body
 
 
 @pytest.mark.parametrize(
@@ -42,6 +43,7 @@ def test_a_body_as_terratorch_clients_send_it() -> None:
         ("out_data_format", ["b64_json", "path"]),
         ("image_format", ["tiff", "geotiff", "tif", "png", "jpeg", None]),
         ("indices", [[0], [3, 2, 1], [0, 0, 0], [1023], None]),
+        ("prompt", ["water", "Wo ist Wald?", "x" * 1000, None]),
     ],
 )
 def test_what_each_field_may_be(field: str, values: list[Any]) -> None:

@@ -1,6 +1,7 @@
 """Small checkpoints of this package's own kind, for tests to build, save and serve."""
 
 import copy
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from vllm_raster_model.config import RasterConfig
 from vllm_raster_model.contract import RasterContract
 from vllm_raster_model.processor import RasterProcessor
 from vllm_raster_model.pytorch import RasterForImageToImage
-from vllm_raster_model.tokenizer import minimal_tokenizer
+from vllm_raster_model.tokenizer import minimal_tokenizer, word_tokenizer
 
 BANDS = 3
 CELL = 8
@@ -62,14 +63,22 @@ def make_config(network: dict[str, Any] | None = None, **parts: dict[str, Any]) 
     )
 
 
-def make_processor(config: RasterConfig) -> RasterProcessor:
+def make_processor(config: RasterConfig, words: Sequence[str] = ()) -> RasterProcessor:
+    """The processor that belongs to a configuration, with a tokenizer that knows `words`."""
     contract = config.contract
+    tokenizer = word_tokenizer(words) if words else minimal_tokenizer()
+    end, answer = (
+        None if token is None else tokenizer.convert_ids_to_tokens(token)
+        for token in (config.image_end_token_id, config.answer_token_id)
+    )
     return RasterProcessor(
-        minimal_tokenizer(),
+        tokenizer,
         bands=len(contract.input.bands),
         frames=contract.input.frames,
         cell=contract.tile.multiple_of,
         minimum_cells=contract.tile.minimum_cells,
+        image_end_token=end,
+        answer_token=answer,
     )
 
 
@@ -110,11 +119,16 @@ class Enlarge(nn.Module):
     config_class = EnlargeConfig
 
     def __init__(
-        self, config: EnlargeConfig, contract: RasterContract, layers: object, prefix: str
+        self,
+        config: EnlargeConfig,
+        contract: RasterContract,
+        layers: object,
+        prefix: str,
+        channels: int,
     ) -> None:
         super().__init__()
         self.upscale = contract.output.upscale
-        self.channels = contract.output.channels
+        self.channels = channels
         self.factor = nn.Parameter(torch.ones(()))
 
     def forward(self, pixels: torch.Tensor, dates: object, places: object) -> torch.Tensor:

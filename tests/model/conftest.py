@@ -11,9 +11,10 @@ import torch
 from vllm_raster_model.networks import NETWORKS
 
 from .checkpoints import ENLARGE, Enlarge, EnlargeConfig, make_config
+from .instructed import make_instructed
 
 if TYPE_CHECKING:
-    from .serving import Serving
+    from .serving import InstructedServing, Serving
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -53,3 +54,26 @@ def enlarge(one_process: None, tmp_path_factory: pytest.TempPathFactory) -> Serv
 
     config = make_config(ENLARGE, output={"upscale": 2})
     return Serving(tmp_path_factory.mktemp("enlarge"), config)
+
+
+@pytest.fixture(scope="session")
+def llama(one_process: None, tmp_path_factory: pytest.TempPathFactory) -> InstructedServing:
+    """A tiny Prithvi and a tiny Llama."""
+    from .serving import InstructedServing
+
+    return InstructedServing(tmp_path_factory.mktemp("llama"), make_instructed("llama"))
+
+
+@pytest.fixture(scope="session")
+def qwen3(one_process: None, tmp_path_factory: pytest.TempPathFactory) -> InstructedServing:
+    """A tiny Prithvi and a tiny Qwen3."""
+    from .serving import InstructedServing
+
+    return InstructedServing(tmp_path_factory.mktemp("qwen3"), make_instructed("qwen3"))
+
+
+@pytest.fixture(params=["llama", "qwen3"])
+def serving(request: pytest.FixtureRequest) -> InstructedServing:
+    """Each of the checkpoints with a language model inside."""
+    found: InstructedServing = request.getfixturevalue(request.param)
+    return found

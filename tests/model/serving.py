@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 from vllm.config import VllmConfig, set_current_vllm_config
 from vllm.distributed import init_distributed_environment
 from vllm.distributed.parallel_state import (
@@ -19,11 +20,13 @@ from vllm.multimodal import MULTIMODAL_REGISTRY
 from vllm.multimodal.utils import group_and_batch_mm_kwargs
 
 from vllm_raster_model.config import RasterConfig
+from vllm_raster_model.instructed import InstructedRasterForImageToImage
 from vllm_raster_model.multimodal import RasterMultiModalProcessor
 from vllm_raster_model.plain import RasterForImageToImage
 from vllm_raster_model.registration import register
 
 from .checkpoints import save_checkpoint
+from .instructed import save_instructed
 
 CPU = torch.device("cpu")
 
@@ -55,7 +58,7 @@ class Serving:
 
     def __init__(self, folder: Path, config: RasterConfig) -> None:
         self.checkpoint = folder
-        self.in_pytorch = save_checkpoint(folder, config)
+        self.in_pytorch = self._save(config)
         self.vllm_config = engine_config(folder)
         self.model = self.build()
         self.model.load_weights(self.in_pytorch.state_dict().items())
@@ -67,7 +70,10 @@ class Serving:
     def config(self) -> RasterConfig:
         return self.vllm_config.model_config.hf_config
 
-    def build(self) -> RasterForImageToImage:
+    def _save(self, config: RasterConfig) -> PreTrainedModel:
+        return save_checkpoint(self.checkpoint, config)
+
+    def build(self) -> nn.Module:
         """The served class with random weights."""
         with set_current_vllm_config(self.vllm_config):
             return RasterForImageToImage(vllm_config=self.vllm_config).eval()
@@ -87,3 +93,17 @@ class Serving:
             assert len(found) == count
             cells += found
         return cells
+
+
+class InstructedServing(Serving):
+    """The same of a checkpoint with a language model inside."""
+
+    def _save(self, config: RasterConfig) -> PreTrainedModel:
+        return save_instructed(self.checkpoint, config)
+
+    def build(self) -> InstructedRasterForImageToImage:
+        """The served class with random weights; its attention does not run without an engine."""
+        # Each layer of attention is known by name, once.
+        self.vllm_config.compilation_config.static_forward_context.clear()
+        with set_current_vllm_config(self.vllm_config):
+            return InstructedRasterForImageToImage(vllm_config=self.vllm_config).eval()

@@ -8,7 +8,12 @@ import torch
 from vllm.config import set_current_vllm_config
 
 from vllm_raster_model import engine
-from vllm_raster_model.engine import ServingDefaults, VllmLayers, load_parameter
+from vllm_raster_model.engine import (
+    PlainServingDefaults,
+    ServingDefaults,
+    VllmLayers,
+    load_parameter,
+)
 from vllm_raster_model.networks import TorchLayers
 from vllm_raster_model.networks.prithvi_upernet import PrithviUPerNet
 from vllm_raster_model.weights import load_strictly
@@ -84,7 +89,7 @@ def test_asks_for_no_cache_of_keys_and_values(monkeypatch: pytest.MonkeyPatch) -
     def asked(on_cpu: bool, given: int | None) -> int | None:
         monkeypatch.setattr(engine, "current_platform", SimpleNamespace(is_cpu=lambda: on_cpu))
         cache = SimpleNamespace(kv_cache_memory_bytes=given)
-        ServingDefaults.verify_and_update_config(SimpleNamespace(cache_config=cache))
+        PlainServingDefaults.verify_and_update_config(SimpleNamespace(cache_config=cache))
         return cache.kv_cache_memory_bytes
 
     assert asked(on_cpu=True, given=None) == 2**20
@@ -103,10 +108,18 @@ def test_asks_for_the_first_runner_where_the_second_would_be_chosen(
     monkeypatch.setenv(SWITCH, before or "")
     if before is None:
         monkeypatch.delenv(SWITCH)
-    ServingDefaults.verify_and_update_model_config(
-        SimpleNamespace(dtype=torch.float32, multimodal_config=None)
+    PlainServingDefaults.verify_and_update_model_config(
+        SimpleNamespace(dtype=torch.float32, multimodal_config=None, enforce_eager=True)
     )
     assert os.environ.get(SWITCH) == after
+
+
+@pytest.mark.parametrize(("cpu", "eager"), [(True, True), (False, False)])
+def test_compiles_nothing_on_a_cpu(monkeypatch: pytest.MonkeyPatch, cpu: bool, eager: bool) -> None:
+    monkeypatch.setattr(engine, "current_platform", SimpleNamespace(is_cpu=lambda: cpu))
+    config = SimpleNamespace(dtype=torch.float32, multimodal_config=None, enforce_eager=False)
+    ServingDefaults.verify_and_update_model_config(config)
+    assert config.enforce_eager is eager
 
 
 def test_configuration_is_the_checkpoint_s(prithvi: Serving) -> None:

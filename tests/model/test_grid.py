@@ -62,8 +62,18 @@ def test_counts_are_those_of_its_tokens(grid: Grid) -> None:
 @given(grids, text, text)
 def test_is_read_from_its_tokens(grid: Grid, before: list[int], after: list[int]) -> None:
     ids = before + grid.token_ids(*BOTH) + after
-    assert Grid.read(ids, *BOTH) == grid
-    assert Grid.read(torch.tensor(ids, dtype=torch.int32), *BOTH) == grid
+    place = slice(len(before), len(before) + grid.tokens)
+    assert Grid.read_all(ids, *BOTH) == [(place, grid)]
+    assert Grid.read_all(torch.tensor(ids, dtype=torch.int32), *BOTH) == [(place, grid)]
+
+
+@quick
+@given(st.lists(grids, min_size=2, max_size=4))
+def test_several_are_read_from_their_tokens(several: list[Grid]) -> None:
+    ids = [id_ for grid in several for id_ in (*grid.token_ids(*BOTH), 1)]
+    read = Grid.read_all(ids, *BOTH)
+    assert [grid for _, grid in read] == several
+    assert [ids[place] for place, _ in read] == [grid.token_ids(*BOTH) for grid in several]
 
 
 @pytest.mark.parametrize(
@@ -82,13 +92,13 @@ def test_is_read_from_its_tokens(grid: Grid, before: list[int], after: list[int]
         [4, 4, 5, 4, 4, 5, 4],
         [4, 4, 5, 4, 4, 5, 5],
         [5, 4, 4, 5, 4, 4],
-        [4, 4, 5, 7, 4, 4, 5],
+        [4, 4, 5, 7, 4, 4],
         [4, 7, 4, 5],
     ],
 )
 def test_nothing_is_read_from_what_is_no_grid(ids: list[int]) -> None:
-    assert Grid.read(ids, *BOTH) is None
-    assert Grid.read(torch.tensor(ids, dtype=torch.int64), *BOTH) is None
+    assert Grid.read_all(ids, *BOTH) == []
+    assert Grid.read_all(torch.tensor(ids, dtype=torch.int64), *BOTH) == []
 
 
 def test_cells_of_two_rows_and_three_columns() -> None:

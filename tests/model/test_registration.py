@@ -11,7 +11,7 @@ from vllm.model_executor.models.config import MODELS_CONFIG_MAP
 
 from vllm_raster_model import engine_version
 from vllm_raster_model.config import RasterConfig
-from vllm_raster_model.engine import ServingDefaults
+from vllm_raster_model.engine import PlainServingDefaults
 from vllm_raster_model.registration import ARCHITECTURES, register
 
 NAME = "RasterForImageToImage"
@@ -43,7 +43,7 @@ def test_registers_once(caplog: pytest.LogCaptureFixture) -> None:
     logger.removeHandler(caplog.handler)
     assert ModelRegistry.models[NAME] is lazy
     assert not caplog.records
-    assert MODELS_CONFIG_MAP[NAME] is ServingDefaults
+    assert MODELS_CONFIG_MAP[NAME] is PlainServingDefaults
 
 
 def test_transformers_knows_the_configuration() -> None:

@@ -1,11 +1,11 @@
-"""The tokenizer of a checkpoint without a language model."""
+"""The small tokenizers, of digits alone and of words."""
 
 from pathlib import Path
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from vllm_raster_model.config import RasterConfig
-from vllm_raster_model.tokenizer import IMAGE_TOKEN, ROW_TOKEN, minimal_tokenizer
+from vllm_raster_model.tokenizer import IMAGE_TOKEN, ROW_TOKEN, minimal_tokenizer, word_tokenizer
 
 DIGITS = "0123456789abcdef"
 
@@ -31,6 +31,34 @@ def test_each_digit_is_one_token() -> None:
 def test_survives_saving(tmp_path: Path) -> None:
     minimal_tokenizer().save_pretrained(tmp_path)
     assert_codes(AutoTokenizer.from_pretrained(tmp_path))
+
+
+def test_words_come_behind_the_digits() -> None:
+    tokenizer = word_tokenizer(["Water", "find", "water", "the", "a"])
+    assert len(tokenizer) == 22 + 3  # `a` is a digit
+    assert tokenizer("find the water")["input_ids"] == [22, 23, 24]
+    assert tokenizer("FIND  The\nwater")["input_ids"] == [22, 23, 24]
+    assert tokenizer("")["input_ids"] == []
+
+
+def test_other_words_are_unknown() -> None:
+    tokenizer = word_tokenizer(["find", "water"])
+    assert tokenizer("find gold, water!")["input_ids"] == [22, 3, 3, 23, 3]
+    assert tokenizer("findwater")["input_ids"] == [3]
+
+
+def test_digits_and_special_tokens_among_words() -> None:
+    tokenizer = word_tokenizer(["find", "water"])
+    for digit, token in zip(DIGITS, range(6, 22), strict=True):
+        assert tokenizer.encode(digit, add_special_tokens=False) == [token]
+    text = f"<bos>water{IMAGE_TOKEN}{IMAGE_TOKEN}{ROW_TOKEN}find 0 f<eos>"
+    assert tokenizer(text)["input_ids"] == [1, 23, 4, 4, 5, 22, 6, 21, 2]
+
+
+def test_words_survive_saving(tmp_path: Path) -> None:
+    word_tokenizer(["find", "water"]).save_pretrained(tmp_path)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    assert loaded(f"Find water{IMAGE_TOKEN}")["input_ids"] == [22, 23, 4]
 
 
 def assert_codes(tokenizer: PreTrainedTokenizerBase) -> None:

@@ -31,6 +31,9 @@ def map_scene(
         str | None,
         typer.Option(help="Bands of the file, from 0, in the checkpoint's order: 2,1,0,3"),
     ] = None,
+    prompt: Annotated[
+        str | None, typer.Option(help="What to map, where the checkpoint has a language model.")
+    ] = None,
     preview: Annotated[
         Path | None, typer.Option(help="PNG to write: the classes over the scene, with a legend.")
     ] = None,
@@ -40,7 +43,7 @@ def map_scene(
     bands = None if indices is None else _numbers(indices)
     try:
         with RasterClient(url, api_key=api_key) as client, _console.status(f"Mapping {scene.name}"):
-            result = client.map(scene, indices=bands)
+            result = client.map(scene, indices=bands, prompt=prompt)
         result.save(out)
         if preview is not None:
             preview.write_bytes(class_preview(scene.read_bytes(), result))

@@ -56,6 +56,7 @@ class RasterClient(Closing):
         source: str | Path | bytes,
         *,
         indices: Sequence[int] | None = None,
+        prompt: str | None = None,
         request_id: str | None = None,
     ) -> MapResult:
         """Has a raster mapped.
@@ -63,6 +64,7 @@ class RasterClient(Closing):
         Args:
             source: A file's path, or its bytes.
             indices: Bands of the file to use, counted from 0, in the checkpoint's order.
+            prompt: What to map, in words, where the checkpoint has a language model.
             request_id: For the server's log.
 
         Raises:
@@ -72,6 +74,8 @@ class RasterClient(Closing):
         data: dict[str, Any] = {"data": base64.b64encode(content).decode("ascii")}
         if indices is not None:
             data["indices"] = list(indices)
+        if prompt is not None:
+            data["prompt"] = prompt
         headers = {} if request_id is None else {"X-Request-Id": request_id}
         try:
             response = self._http.post("/pooling", json={"data": data}, headers=headers)

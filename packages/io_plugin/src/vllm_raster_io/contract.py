@@ -80,6 +80,21 @@ class OutputContract(_Part):
         return len(self.classes if self.kind == "classes" else self.bands)
 
 
+class InstructionContract(_Part):
+    """The prompt around a client's instruction, and instructions known from training."""
+
+    template: str = "{instruction}<image>"
+    wordings: dict[str, tuple[str, ...]] = Field(min_length=1)
+
+    def prompt(self, instruction: str) -> str:
+        """The whole prompt for an instruction."""
+        return self.template.replace("{instruction}", instruction)
+
+    def examples(self) -> str:
+        """One instruction for each thing that can be asked for, to show to a client."""
+        return ", ".join(repr(wordings[0]) for wordings in self.wordings.values())
+
+
 class RasterContract(_Part):
     """The `raster` block, version 1."""
 
@@ -87,6 +102,7 @@ class RasterContract(_Part):
     input: InputContract
     tile: TileContract = TileContract()
     output: OutputContract
+    instructions: InstructionContract | None = None
 
     @classmethod
     def of(cls, config: Any) -> Self:

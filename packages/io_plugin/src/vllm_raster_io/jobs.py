@@ -12,7 +12,7 @@ from vllm_raster_io.access import read_source
 from vllm_raster_io.bands import choose_bands
 from vllm_raster_io.blending import Mosaic, Profile
 from vllm_raster_io.contract import RasterContract
-from vllm_raster_io.errors import ServingError, TilingError
+from vllm_raster_io.errors import RequestError, ServingError, TilingError
 from vllm_raster_io.limits import LIMITS
 from vllm_raster_io.maps import RasterMap, class_dtype, class_map, value_map, write_geotiff
 from vllm_raster_io.places import centres
@@ -22,6 +22,8 @@ from vllm_raster_io.tiling import Tiling, Window
 from vllm_raster_io.windows import Loaded, lazy_item
 
 _BLENDING: Profile = "linear"
+_SPECIAL_WORDS = ("<image>", "<row>")
+"""What stands for the image in a prompt, where the checkpoint's template puts it."""
 
 
 class Job:
@@ -33,6 +35,7 @@ class Job:
 
     def __init__(self, request: RasterRequest, contract: RasterContract) -> None:
         self.contract = contract
+        self.instruction = _instruction(request, contract)
         self.scene = Scene(read_source(request))
         try:
             self.bands = choose_bands(self.scene, contract.input.bands, request.indices)
@@ -136,6 +139,7 @@ class Job:
                 blending=_BLENDING,
                 windows=len(self.windows),
                 coordinates=["location"] if self.places is not None else [],
+                prompt=self.instruction,
             ),
         )
 
@@ -150,3 +154,26 @@ class Job:
             ClassSummary(id=i, name=one.name, color=one.color, pixels=int(found[i]))
             for i, one in enumerate(classes)
         ]
+
+
+def _instruction(request: RasterRequest, contract: RasterContract) -> str | None:
+    """What a request asks for in words, which it must where there is a language model."""
+    known, asked = contract.instructions, request.prompt
+    if known is None:
+        if asked is not None:
+            raise RequestError(
+                "`prompt` is refused: this checkpoint has no language model, it always maps "
+                f"{contract.output.kind}. Leave it out"
+            )
+        return None
+    if asked is None or not asked.strip():
+        raise RequestError(
+            "`prompt` must say what to map, for this checkpoint maps what it is told. "
+            f"It was trained on, among others: {known.examples()}"
+        )
+    if taken := [word for word in _SPECIAL_WORDS if word in asked]:
+        raise RequestError(
+            f"`prompt` may not hold {' or '.join(taken)}, which stands for a part of the image. "
+            "Say in words what to map; the image goes to its place by itself"
+        )
+    return asked

@@ -69,7 +69,7 @@ class PendingJobs:
         Raises:
             ServingError: They belong to no job, or to several.
         """
-        keys = {tuple(prompt[-_KEY_LENGTH:]) for prompt in prompts}
+        keys = {self._key_of(prompt) for prompt in prompts}
         if len(keys) != 1:
             raise ServingError(f"The outputs belong to {len(keys)} requests, expected one")
         with self._lock:
@@ -77,6 +77,11 @@ class PendingJobs:
         if job is None:
             raise ServingError("The outputs belong to no request that is under way")
         return job
+
+    def _key_of(self, prompt: Sequence[int]) -> tuple[int, ...]:
+        # The model may have put a token of its own behind the key.
+        digits = [one for one in prompt[-2 * _KEY_LENGTH :] if one in self._digit_ids]
+        return tuple(digits[-_KEY_LENGTH:])
 
     def _drop(self, key: tuple[int, ...]) -> None:
         with self._lock:

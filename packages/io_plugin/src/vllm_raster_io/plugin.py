@@ -45,7 +45,8 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
         config = vllm_config.model_config.hf_config
         self.contract = RasterContract.of(config)
         self._image_token_id: int = config.image_token_id
-        self._pending = PendingJobs(_digit_ids(renderer.get_tokenizer()))
+        self._tokenizer = renderer.get_tokenizer()
+        self._pending = PendingJobs(_digit_ids(self._tokenizer))
 
     def parse_data(self, data: object) -> RasterRequest | Job:
         """Reads a request (`parse_request` in the guides), unless that was done before.
@@ -133,7 +134,7 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
         return prompt if isinstance(prompt, Job) else Job(prompt, self.contract)
 
     def _prompts(self, job: Job) -> list[PromptType]:
-        token_ids = [self._image_token_id, *self._pending.add(job)]
+        token_ids = [*self._opening(job.instruction), *self._pending.add(job)]
         return [
             {
                 "prompt_token_ids": list(token_ids),
@@ -143,6 +144,12 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
             }
             for item in job.items()
         ]
+
+    def _opening(self, instruction: str | None) -> list[int]:
+        """The tokens of a prompt before its key: the instruction, if any, and the image."""
+        if instruction is None or self.contract.instructions is None:
+            return [self._image_token_id]
+        return list(self._tokenizer.encode(self.contract.instructions.prompt(instruction)))
 
 
 def _digit_ids(tokenizer: Any) -> list[int]:

@@ -22,6 +22,7 @@ _MARGIN = 16
 _FONT_SIZE = 18
 _PAPER = (255, 255, 255)
 _INK = (32, 32, 32)
+_GLOW = (255, 64, 160)
 
 Picture = npt.NDArray[np.uint8]
 
@@ -47,6 +48,29 @@ def class_preview(scene: bytes, result: MapResult) -> bytes:
     panels = [_enlarged(colours, zoom), _enlarged(overlay, zoom)]
     panels.append(_legend(result.answer.classes, panels[0].height))
     return _side_by_side(panels)
+
+
+def value_preview(scene: bytes, results: Sequence[MapResult]) -> bytes:
+    """Draws the scene, and beside it each map over it, with the words that asked for it.
+
+    Args:
+        scene: The file that was mapped.
+        results: Its maps, each of one band of values from 0 to 1.
+
+    Returns:
+        A PNG file.
+
+    Raises:
+        RasterError: A map is of classes, or there is none.
+    """
+    if not results or any(one.answer.kind == "classes" for one in results):
+        raise RasterError("Only maps of values are shown side by side")
+    colours, valid = true_colour(scene, results[0])
+    zoom = max(1, round(_SHORT_SIDE / min(colours.shape[:2])))
+    pictures = {"": colours}
+    for one in results:
+        pictures[one.answer.effective.prompt or ""] = _glow(colours, valid, one)
+    return _side_by_side([_titled(_enlarged(one, zoom), title) for title, one in pictures.items()])
 
 
 def true_colour(scene: bytes, result: MapResult) -> tuple[Picture, npt.NDArray[np.bool_]]:
@@ -81,6 +105,23 @@ def _overlay(colours: Picture, valid: npt.NDArray[np.bool_], result: MapResult) 
     mixed = colours.astype(np.float32)
     mixed[known] = mixed[known] * (1 - _OPACITY) + palette[ids[known]] * _OPACITY
     return mixed.round().astype(np.uint8)
+
+
+def _glow(colours: Picture, valid: npt.NDArray[np.bool_], result: MapResult) -> Picture:
+    """The scene in gray, coloured the more the greater the value."""
+    with opened(result.data) as dataset:
+        values = np.where(valid, dataset.read(1), 0)[..., None]
+    gray = colours.mean(axis=-1, keepdims=True)
+    mixed = gray * (1 - _OPACITY * values) + np.array(_GLOW) * _OPACITY * values
+    return mixed.round().astype(np.uint8)
+
+
+def _titled(image: Image.Image, title: str) -> Image.Image:
+    sheet = Image.new("RGB", (image.width, image.height + 2 * _FONT_SIZE), _PAPER)
+    sheet.paste(image, (0, 2 * _FONT_SIZE))
+    font = ImageFont.load_default(_FONT_SIZE)
+    ImageDraw.Draw(sheet).text((0, _FONT_SIZE // 3), title, fill=_INK, font=font)
+    return sheet
 
 
 def _enlarged(picture: Picture, zoom: int) -> Image.Image:

@@ -47,6 +47,12 @@ class RasterRequest(BaseModel):
         "checkpoint names its bands. Without it they are found by name, or taken in order.",
     )
 
+    prompt: Annotated[str, Field(min_length=1, max_length=1000)] | None = Field(
+        default=None,
+        description="What to map, in words. Needed by a checkpoint that has a language model, "
+        "refused by one that has none.",
+    )
+
     @field_validator("data", mode="before")
     @classmethod
     def _is_text(cls, value: object) -> object:
@@ -93,6 +99,7 @@ class Effective(BaseModel):
     blending: str = Field(description="How weights fall off across an overlap.")
     windows: int = Field(description="Number of windows.")
     coordinates: list[str] = Field(description="What the network was told besides the pixels.")
+    prompt: str | None = Field(default=None, description="The instruction, where there was one.")
 
 
 class RasterAnswer(BaseModel):

@@ -22,10 +22,16 @@ class RasterConfig(PreTrainedConfig):
         raster: The `raster` block, see `vllm_raster_model.contract.RasterContract`.
         image_token_id: Id of `<image>`, which also stands for each cell.
         row_token_id: Id of the token that ends a row of cells.
+        image_end_token_id: Id of the token that comes after the last row; None for no token.
+        answer_token_id: Id of the token that ends every prompt; None for no token.
         io_processor_plugin: The IO processor that vLLM loads for the checkpoint.
     """
 
     model_type = "raster"
+    max_images = 1
+    """Images that one prompt may hold."""
+    image_after_text = False
+    """Where an image goes that the prompt does not name: behind its text, or in front."""
     sub_configs = {"vision_config": AutoConfig}  # noqa: RUF012 - transformers' own annotation
 
     def __init__(
@@ -34,6 +40,8 @@ class RasterConfig(PreTrainedConfig):
         raster: dict[str, Any] | None = None,
         image_token_id: int = 4,
         row_token_id: int = 5,
+        image_end_token_id: int | None = None,
+        answer_token_id: int | None = None,
         vocab_size: int = 22,
         io_processor_plugin: str | None = "raster",
         **kwargs: Any,
@@ -44,15 +52,20 @@ class RasterConfig(PreTrainedConfig):
         self.raster = raster
         self.image_token_id = image_token_id
         self.row_token_id = row_token_id
+        self.image_end_token_id = image_end_token_id
+        self.answer_token_id = answer_token_id
         self.vocab_size = vocab_size
         self.io_processor_plugin = io_processor_plugin
         if raster is not None:
-            # What vLLM asks of a text model: the width of its embeddings, the longest prompt.
-            self.hidden_size = self.contract.cell_width
-            self.max_position_embeddings = self.largest_grid.tokens + _TEXT_TOKENS
-            self.num_hidden_layers = 0
-            self.num_attention_heads = 1
+            self._derive()
         super().__init__(**{k: v for k, v in kwargs.items() if k not in _DERIVED})
+
+    def _derive(self) -> None:
+        # What vLLM asks of a text model: the width of its embeddings, the longest prompt.
+        self.hidden_size = self.contract.cell_width
+        self.max_position_embeddings = self.largest_grid.tokens + _TEXT_TOKENS
+        self.num_hidden_layers = 0
+        self.num_attention_heads = 1
 
     @cached_property
     def contract(self) -> RasterContract:
@@ -65,10 +78,20 @@ class RasterConfig(PreTrainedConfig):
             raise ContractError("config.json has no `raster` block")
         return RasterContract.parse(self.raster)
 
+    @property
+    def image_channels(self) -> int:
+        """Channels of what the network gives: those of the map."""
+        return self.contract.output.channels
+
     def grid(self, height: int, width: int) -> Grid:
         """The grid of cells over a window of this many pixels."""
         tile = self.contract.tile
         return Grid.covering(height, width, cell=tile.multiple_of, minimum=tile.minimum_cells)
+
+    def image_tokens(self, height: int, width: int) -> list[int]:
+        """A window of this many pixels as it stands in a prompt."""
+        tokens = self.grid(height, width).token_ids(self.image_token_id, self.row_token_id)
+        return tokens if self.image_end_token_id is None else [*tokens, self.image_end_token_id]
 
     @property
     def largest_grid(self) -> Grid:
@@ -81,6 +104,9 @@ class RasterConfig(PreTrainedConfig):
         if self.vision_config is not None:
             network = self.vision_config.to_diff_dict()
             whole["vision_config"] = {"model_type": self.vision_config.model_type, **network}
+        for name in ("image_end_token_id", "answer_token_id"):
+            if whole[name] is None:
+                del whole[name]
         return whole
 
 
@@ -97,3 +123,57 @@ def _network_config(stored: dict[str, Any]) -> PreTrainedConfig:
 
 
 _DERIVED = ("hidden_size", "max_position_embeddings", "num_hidden_layers", "num_attention_heads")
+
+
+class InstructedRasterConfig(RasterConfig):
+    """A vision encoder, a language model and a dense head.
+
+    Attributes:
+        text_config: The language model's configuration, of any causal model vLLM knows.
+        feature_channels: Features of a pixel that the vision encoder gives.
+        head_units: Hidden units of the dense head's perceptrons.
+        max_images: Images that one prompt may hold.
+    """
+
+    model_type = "instructed_raster"
+    image_after_text = True
+    sub_configs = {"vision_config": AutoConfig, "text_config": AutoConfig}  # noqa: RUF012
+
+    def __init__(
+        self,
+        text_config: dict[str, Any] | PreTrainedConfig | None = None,
+        feature_channels: int = 16,
+        head_units: int = 8,
+        max_images: int = 2,
+        **kwargs: Any,
+    ) -> None:
+        text: Any = text_config
+        if isinstance(text, dict):
+            text = AutoConfig.for_model(**text)
+        self.text_config: PreTrainedConfig | None = text
+        self.feature_channels = feature_channels
+        self.head_units = head_units
+        self.max_images = max_images
+        if text is not None:
+            kwargs["vocab_size"] = text.vocab_size
+        super().__init__(**kwargs)
+
+    def _derive(self) -> None:
+        if self.contract.output.upscale != 1:
+            raise ContractError("An instructed model does not upscale: raster.output.upscale is 1")
+
+    @property
+    def image_channels(self) -> int:
+        """Channels of what the network gives: features of pixels, for the head to read."""
+        return self.feature_channels
+
+    @property
+    def detail_width(self) -> int:
+        """Numbers of a cell that travel beside the language model: its pixels' features."""
+        return self.feature_channels * self.contract.tile.multiple_of**2
+
+    def to_dict(self) -> dict[str, Any]:
+        """As config.json holds it."""
+        whole = super().to_dict()
+        del whole["vocab_size"]
+        return whole

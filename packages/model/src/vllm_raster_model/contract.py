@@ -143,13 +143,37 @@ class OutputContract(_Part):
         return len(self.classes or self.bands)
 
 
+class InstructionContract(_Part):
+    """What an instructed checkpoint may be told, and how it was told in training.
+
+    Attributes:
+        template: The prompt, with `{instruction}` where the client's words go and `<image>`
+            behind them, so that the image's cells can attend to the words.
+        wordings: Instructions that the checkpoint was trained on, by what they ask for.
+    """
+
+    template: str = "{instruction}<image>"
+    wordings: dict[str, tuple[str, ...]] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _words_before_the_image(self) -> Self:
+        before, *after = self.template.split("<image>")
+        if len(after) != 1 or before.count("{instruction}") != 1 or "{instruction}" in after[0]:
+            raise ValueError(
+                "template must hold {instruction} once and <image> once behind it, "
+                f"got {self.template!r}"
+            )
+        return self
+
+
 class RasterContract(_Part):
-    """The whole `raster` block, version 1."""
+    """The whole `raster` block, version 1; with `instructions` for an instructed checkpoint."""
 
     version: Literal[1]
     input: InputContract
     tile: TileContract = TileContract()
     output: OutputContract
+    instructions: InstructionContract | None = None
 
     @classmethod
     def parse(cls, block: Any) -> Self:

@@ -15,6 +15,7 @@ from vllm_raster_model.engine_version import require_vllm
 
 require_vllm()  # before the imports below fail for a reason that says nothing
 
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from vllm.config import VllmConfig
 from vllm.config.multimodal import MultiModalDummyOptions
 from vllm.distributed import get_tensor_model_parallel_world_size
@@ -35,7 +36,10 @@ from vllm.model_executor.models.interfaces import (
     SupportsMultiModal,
 )
 from vllm.model_executor.models.interfaces_base import attn_type
-from vllm.model_executor.models.utils import _merge_multimodal_embeddings
+from vllm.model_executor.models.utils import (
+    _merge_multimodal_embeddings,
+    init_vllm_registered_model,
+)
 from vllm.multimodal import MULTIMODAL_REGISTRY
 from vllm.multimodal.inputs import (
     MultiModalFieldConfig,
@@ -60,6 +64,7 @@ from vllm.multimodal.processing import (
     PromptUpdateDetails,
     TimingContext,
 )
+from vllm.multimodal.processing.processor import PromptIndex
 from vllm.platforms import current_platform
 from vllm.triton_utils import HAS_TRITON
 from vllm.v1.pool.metadata import PoolingMetadata
@@ -70,7 +75,6 @@ if TYPE_CHECKING:
 # Under vLLM's own logger, so that it is shown where and how vLLM's lines are.
 logger = logging.getLogger("vllm.raster.model")
 
-_NO_CACHE_BYTES = 1 << 20
 _RUNNER_SWITCH = "VLLM_USE_V2_MODEL_RUNNER"
 
 
@@ -98,13 +102,15 @@ class VllmLayers:
 
 
 class ServingDefaults(VerifyAndUpdateConfig):
-    """What the engine must know before it starts, for the class without a language model.
+    """What the engine must know before it starts.
 
     An entry of vLLM's `MODELS_CONFIG_MAP`, made by `vllm_raster_model.registration`.
     """
 
-    @staticmethod
-    def verify_and_update_model_config(model_config: "ModelConfig") -> None:
+    cpu_cache_bytes = 1 << 30
+
+    @classmethod
+    def verify_and_update_model_config(cls, model_config: "ModelConfig") -> None:
         """Sets what vLLM would otherwise choose as for a text model."""
         if model_config.dtype != torch.float32:
             # Maps pass through the model's dtype: in half precision 70000 is infinite.
@@ -114,6 +120,30 @@ class ServingDefaults(VerifyAndUpdateConfig):
         if multimodal is not None and multimodal.mm_processor_cache_gb:
             logger.info("No multimodal processor cache: windows do not come twice.")
             multimodal.mm_processor_cache_gb = 0
+        if current_platform.is_cpu() and not model_config.enforce_eager:
+            logger.info("No compilation on a CPU, which would take most of the start.")
+            model_config.enforce_eager = True
+
+    @classmethod
+    def verify_and_update_config(cls, vllm_config: VllmConfig) -> None:
+        """Sets the cache of keys and values on a CPU, unless it is set.
+
+        vLLM's CPU worker would refuse to start wherever 92 % of the memory are not free.
+        """
+        cache = vllm_config.cache_config
+        if current_platform.is_cpu() and cache.kv_cache_memory_bytes is None:
+            cache.kv_cache_memory_bytes = cls.cpu_cache_bytes
+
+
+class PlainServingDefaults(ServingDefaults):
+    """The same for the class without a language model, which has no such cache."""
+
+    cpu_cache_bytes = 1 << 20
+
+    @classmethod
+    def verify_and_update_model_config(cls, model_config: "ModelConfig") -> None:
+        """Also asks for the model runner that is known to work."""
+        super().verify_and_update_model_config(model_config)
         if HAS_TRITON and _RUNNER_SWITCH not in os.environ:
             logger.info(
                 "Asking for vLLM's first model runner: no attention-free model was seen to work "
@@ -121,16 +151,6 @@ class ServingDefaults(VerifyAndUpdateConfig):
                 _RUNNER_SWITCH,
             )
             os.environ[_RUNNER_SWITCH] = "0"
-
-    @staticmethod
-    def verify_and_update_config(vllm_config: VllmConfig) -> None:
-        """Asks for no cache of keys and values, for there is no attention in vLLM's sense.
-
-        vLLM's CPU worker would refuse to start wherever 92 % of the memory are not free.
-        """
-        cache = vllm_config.cache_config
-        if current_platform.is_cpu() and cache.kv_cache_memory_bytes is None:
-            cache.kv_cache_memory_bytes = _NO_CACHE_BYTES
 
 
 def load_parameter(parameter: torch.Tensor, weight: torch.Tensor) -> None:
@@ -159,6 +179,19 @@ def merge_cells(
     return _merge_multimodal_embeddings(embeddings, cells, is_cell)
 
 
+def language_model(vllm_config: VllmConfig, text_config: Any, prefix: str) -> nn.Module:
+    """A causal language model out of vLLM's registry, by its own configuration."""
+    architecture = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[text_config.model_type]
+    return init_vllm_registered_model(
+        vllm_config, hf_config=text_config, architectures=[architecture], prefix=prefix
+    )
+
+
+def batch_tokens(vllm_config: VllmConfig) -> int:
+    """The most tokens that one step may take."""
+    return int(vllm_config.scheduler_config.max_num_batched_tokens)
+
+
 def configuration(vllm_config: VllmConfig) -> Any:
     """The checkpoint's own configuration."""
     return vllm_config.model_config.hf_config
@@ -181,11 +214,13 @@ __all__ = [
     "MultiModalFieldConfig",
     "MultiModalInput",
     "MultiModalKwargsItems",
+    "PlainServingDefaults",
     "Pooler",
     "PoolingMetadata",
     "PoolingParamsUpdate",
     "ProcessorBatchItems",
     "ProcessorInputs",
+    "PromptIndex",
     "PromptIndexTargets",
     "PromptInsertion",
     "PromptReplacement",
@@ -197,7 +232,9 @@ __all__ = [
     "VllmConfig",
     "VllmLayers",
     "attn_type",
+    "batch_tokens",
     "configuration",
+    "language_model",
     "load_parameter",
     "logger",
     "merge_cells",

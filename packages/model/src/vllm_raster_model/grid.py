@@ -39,23 +39,27 @@ class Grid:
         return ([cell_token_id] * self.columns + [row_token_id]) * self.rows
 
     @classmethod
-    def read(
+    def read_all(
         cls, token_ids: Sequence[int] | torch.Tensor, cell_token_id: int, row_token_id: int
-    ) -> Self | None:
-        """The grid that a prompt of one image holds.
+    ) -> list[tuple[slice, Self]]:
+        """The grids that stand in a prompt, each with its place among the tokens.
 
-        None where there is no cell, or where cells and row ends are not those of one whole grid:
-        whoever sends token ids may send these in any order.
+        Something stands between two grids. None is given where cells and row ends are not those
+        of whole grids: whoever sends token ids may send these in any order.
         """
         ids = torch.as_tensor(token_ids)
-        cells = (ids == cell_token_id).nonzero().flatten()
-        rows = int((ids == row_token_id).sum())
-        if not len(cells) or not rows:
-            return None
-        grid = cls(rows, len(cells) // rows)
-        there = ids[int(cells[0]) :][: grid.tokens]
-        whole = torch.tensor(grid.token_ids(cell_token_id, row_token_id)).to(ids)
-        return grid if len(cells) == grid.cells and torch.equal(there, whole) else None
+        inside = ((ids == cell_token_id) | (ids == row_token_id)).int()
+        edges = torch.diff(inside, prepend=inside.new_zeros(1), append=inside.new_zeros(1))
+        starts, ends = ((edges == sign).nonzero().flatten().tolist() for sign in (1, -1))
+        grids = []
+        for place in map(slice, starts, ends):
+            rows = int((ids[place] == row_token_id).sum())
+            grid = cls(rows, (place.stop - place.start) // max(rows, 1) - 1)
+            whole = torch.tensor(grid.token_ids(cell_token_id, row_token_id)).to(ids)
+            if not grid.cells or not torch.equal(ids[place], whole):
+                return []
+            grids.append((place, grid))
+        return grids
 
     def cells_of(self, raster: torch.Tensor) -> torch.Tensor:
         """Cuts a map (channels, height, width) into (cells, channels * block height * width)."""

@@ -22,6 +22,7 @@ from vllm_raster_model.engine import (
     MultiModalKwargsItems,
     ProcessorBatchItems,
     ProcessorInputs,
+    PromptIndex,
     PromptIndexTargets,
     PromptInsertion,
     PromptReplacement,
@@ -95,8 +96,10 @@ class RasterProcessingInfo(BaseProcessingInfo):
         for name, token, stated in (
             ("image_token_id", processor.image_token, config.image_token_id),
             ("row_token_id", processor.row_token, config.row_token_id),
+            ("image_end_token_id", processor.image_end_token, config.image_end_token_id),
+            ("answer_token_id", processor.answer_token, config.answer_token_id),
         ):
-            wanted = processor.tokenizer.convert_tokens_to_ids(token)
+            wanted = None if token is None else processor.tokenizer.convert_tokens_to_ids(token)
             if stated != wanted:
                 raise ContractError(
                     f"config.json has {name}={stated}, but for the tokenizer {token} is {wanted}"
@@ -107,12 +110,12 @@ class RasterProcessingInfo(BaseProcessingInfo):
         return RasterDataParser(expected_hidden_size=self._get_expected_hidden_size())
 
     def get_supported_mm_limits(self) -> Mapping[str, int | None]:
-        """One window a prompt: without a language model, nothing joins two."""
-        return {"image": 1}
+        """One window a prompt, or several where a language model joins them."""
+        return {"image": self.get_hf_config().max_images}
 
     def get_num_image_tokens(self, *, image_width: int, image_height: int) -> int:
-        """Tokens that a window of this many pixels takes: its cells and one end a row."""
-        return self.get_hf_config().grid(image_height, image_width).tokens
+        """Tokens that a window of this many pixels takes: its cells, one end a row, its end."""
+        return len(self.get_hf_config().image_tokens(image_height, image_width))
 
     def get_image_size_with_most_features(self) -> ImageSize:
         """The largest window, a tile of the `raster` block."""
@@ -207,17 +210,38 @@ class RasterMultiModalProcessor(BaseMultiModalProcessor[RasterProcessingInfo]):
         hf_processor_mm_kwargs: Mapping[str, object],
         out_mm_kwargs: MultiModalKwargsItems,
     ) -> Sequence[PromptUpdate]:
-        """`<image>` becomes its grid; where the prompt has none, the grid goes in front."""
+        """`<image>` becomes its grid; an image that the prompt does not name goes to its place.
+
+        That is in front, or behind the text, where there is a language model to read it first.
+        """
         config = self.info.get_hf_config()
 
         def grid(index: int) -> PromptUpdateDetails:
             width, height = mm_items.get_items("image", RasterItems).get_image_size(index)
-            tokens = config.grid(height, width).token_ids(
-                config.image_token_id, config.row_token_id
-            )
+            tokens = config.image_tokens(height, width)
             return PromptUpdateDetails.select_token_id(tokens, config.image_token_id)
 
         return [
             PromptReplacement("image", target=[config.image_token_id], replacement=grid),
-            PromptInsertion("image", target=PromptIndexTargets.start(), insertion=grid),
+            PromptInsertion("image", target=_place(config), insertion=grid),
         ]
+
+    def _postprocess_prompt(self, prompt: list[int]) -> list[int]:
+        """Appends the token that opens the answer, where the checkpoint has one.
+
+        The guides' `_apply_hf_processor_tokens_only`.
+        """
+        answer = self.info.get_hf_config().answer_token_id
+        return prompt if answer is None else [*prompt, answer]
+
+
+def _place(config: RasterConfig) -> PromptIndex:
+    """Where an image goes that the prompt does not name."""
+    if not config.image_after_text:
+        return PromptIndexTargets.start()
+    # The token that opens the answer is there already.
+    behind = 0 if config.answer_token_id is None else 1
+    return PromptIndex(
+        lambda prompt, start_idx=0: len(prompt) - behind,
+        lambda tokenizer, prompt, start_idx=0: len(prompt),
+    )

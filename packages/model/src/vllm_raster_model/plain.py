@@ -23,7 +23,7 @@ from vllm_raster_model.multimodal import (
     RasterProcessingInfo,
 )
 from vllm_raster_model.pooler import MapPooler
-from vllm_raster_model.predictor import WindowPredictor
+from vllm_raster_model.predictor import WindowPredictor, predicted_cells
 from vllm_raster_model.tokenizer import IMAGE_TOKEN
 from vllm_raster_model.weights import load_strictly
 
@@ -72,17 +72,7 @@ class RasterForImageToImage(nn.Module, IsAttentionFree, SupportsMultiModal):
         """
         if not kwargs:
             return []
-        windows: list[torch.Tensor] = [window for (window,) in kwargs["pixel_values"]]
-        maps = self.predictor(
-            windows,
-            list(kwargs["valid"]),
-            list(kwargs["temporal_coords"]),
-            list(kwargs["location_coords"]),
-        )
-        return [
-            self.config.grid(*window.shape[-2:]).cells_of(one)
-            for window, one in zip(windows, maps, strict=True)
-        ]
+        return predicted_cells(self.predictor, kwargs)
 
     def embed_input_ids(
         self,

@@ -1,6 +1,7 @@
 """The pooler: the cells of a prompt are laid out as a map again."""
 
-from collections.abc import Set
+from collections.abc import Callable, Mapping, Set
+from typing import Any
 
 import torch
 
@@ -8,17 +9,24 @@ from vllm_raster_model.config import RasterConfig
 from vllm_raster_model.engine import AllPool, Pooler, PoolingMetadata, PoolingParamsUpdate
 from vllm_raster_model.grid import Grid
 
+Decode = Callable[[torch.Tensor], torch.Tensor]
+"""From the hidden states of cells to their blocks of output."""
+
 
 class MapPooler(Pooler):
-    """Gives the map of each prompt's image.
+    """Gives the map of an image of each prompt.
+
+    It is the last one, or that which `PoolingParams.extra_kwargs["image"]` asks for by number.
 
     The task is `token_classify`, the one that both of vLLM's model runners accept and that sees
     the hidden state of every token; those of a prompt that came in chunks are collected.
     """
 
-    def __init__(self, config: RasterConfig) -> None:
+    def __init__(self, config: RasterConfig, decode: Decode | None = None) -> None:
         super().__init__()
         self.config = config
+        # A function and no module, or its weights would have two names.
+        self.decode = decode or (lambda states: states)
         self.all_tokens = AllPool()
 
     def get_supported_tasks(self) -> Set[str]:
@@ -46,17 +54,23 @@ class MapPooler(Pooler):
         prompts = pooling_metadata.get_prompt_token_ids_cpu()
         states = self.all_tokens(hidden_states, pooling_metadata)
         return [
-            None if state is None else self._map(state, ids)
-            for state, ids in zip(states, prompts, strict=True)
+            None if state is None else self._map(state, ids, (params.extra_kwargs or {}))
+            for state, ids, params in zip(
+                states, prompts, pooling_metadata.pooling_params, strict=True
+            )
         ]
 
-    def _map(self, states: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
+    def _map(
+        self, states: torch.Tensor, token_ids: torch.Tensor, asked: Mapping[str, Any]
+    ) -> torch.Tensor:
         contract = self.config.contract
         channels = contract.output.channels
         cell_id = self.config.image_token_id
-        grid = Grid.read(token_ids, cell_id, self.config.row_token_id)
-        if grid is None:
+        grids = Grid.read_all(token_ids, cell_id, self.config.row_token_id)
+        number = asked.get("image", len(grids) - 1)
+        if not isinstance(number, int) or number not in range(len(grids)):
             return states.new_zeros((channels, 0, 0))
-        where = (token_ids == cell_id).nonzero().flatten().to(states.device)
+        place, grid = grids[number]
+        cells = states[place].view(grid.rows, grid.columns + 1, -1)[:, :-1].flatten(0, 1)
         block = contract.tile.multiple_of * contract.output.upscale
-        return grid.map_of(states[where], channels, block)
+        return grid.map_of(self.decode(cells), channels, block)

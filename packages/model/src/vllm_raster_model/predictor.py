@@ -1,7 +1,8 @@
 """From raw windows to maps: what both served classes and the PyTorch model share."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -22,7 +23,9 @@ class WindowPredictor(nn.Module):
         self.config = config
         self.normaliser = Normaliser(config.contract.input)
         name = f"{prefix}.network" if prefix else "network"
-        self.network = build_network(config.vision_config, config.contract, layers, name)
+        self.network = build_network(
+            config.vision_config, config.contract, layers, name, config.image_channels
+        )
 
     def forward(
         self,
@@ -71,3 +74,23 @@ class WindowPredictor(nn.Module):
         mask = valid.to(self._device)[None] if valid.numel() else None
         values = self.normaliser(pixels.to(self._device)[None], mask)
         return pad_to_grid(values, grid, self.config.contract.tile.multiple_of)
+
+
+def predicted_cells(predictor: WindowPredictor, fields: Mapping[str, Any]) -> list[torch.Tensor]:
+    """Maps windows as vLLM hands them to a model, and cuts the maps into cells.
+
+    Args:
+        predictor: Of the model.
+        fields: Each a tensor with a first dimension for the windows, or a list of one tensor a
+            window; `pixel_values` a list of lists of one tensor.
+
+    Returns:
+        One (cells, numbers a cell) a window, in the order of the windows.
+    """
+    windows: list[torch.Tensor] = [window for (window,) in fields["pixel_values"]]
+    others = (list(fields[name]) for name in ("valid", "temporal_coords", "location_coords"))
+    maps = predictor(windows, *others)
+    return [
+        predictor.config.grid(*window.shape[-2:]).cells_of(one)
+        for window, one in zip(windows, maps, strict=True)
+    ]

@@ -35,6 +35,8 @@ class RasterProcessor(ProcessorMixin):
         minimum_cells: Fewest rows and columns of cells.
         image_token: Stands for the image in the text, and for each cell after processing.
         row_token: Ends each row of cells.
+        image_end_token: Comes after the last row; None for no token.
+        answer_token: Ends every text; None for no token.
     """
 
     tokenizer_class = "AutoTokenizer"
@@ -48,11 +50,14 @@ class RasterProcessor(ProcessorMixin):
         minimum_cells: int = 1,
         image_token: str = IMAGE_TOKEN,
         row_token: str = ROW_TOKEN,
+        image_end_token: str | None = None,
+        answer_token: str | None = None,
         **kwargs: Any,
     ) -> None:
         self.bands, self.frames = bands, frames
         self.cell, self.minimum_cells = cell, minimum_cells
         self.image_token, self.row_token = image_token, row_token
+        self.image_end_token, self.answer_token = image_end_token, answer_token
         super().__init__(tokenizer, **kwargs)
 
     def __call__(
@@ -106,9 +111,9 @@ class RasterProcessor(ProcessorMixin):
             for piece in pieces[1:]:
                 grid = next(left)
                 row = self.image_token * grid.columns + self.row_token
-                whole += row * grid.rows + piece
-            expanded.append(whole)
-        return [self.tokenizer(one, add_special_tokens=False)["input_ids"] for one in expanded]
+                whole += row * grid.rows + (self.image_end_token or "") + piece
+            expanded.append(whole + (self.answer_token or ""))
+        return [self.tokenizer(one)["input_ids"] for one in expanded]
 
     def _tensors(self, item: ImageItem) -> dict[str, torch.Tensor]:
         if not isinstance(item, Mapping) or "pixel_values" not in item:

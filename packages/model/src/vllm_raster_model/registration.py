@@ -5,7 +5,12 @@ import logging
 from vllm_raster_model.engine_version import require_vllm
 from vllm_raster_model.errors import EngineVersionError
 
-ARCHITECTURES = {"RasterForImageToImage": "vllm_raster_model.plain:RasterForImageToImage"}
+ARCHITECTURES = {
+    "RasterForImageToImage": "vllm_raster_model.plain:RasterForImageToImage",
+    "InstructedRasterForImageToImage": (
+        "vllm_raster_model.instructed:InstructedRasterForImageToImage"
+    ),
+}
 """Class path of each served class by its name in config.json."""
 
 
@@ -30,21 +35,23 @@ def register_with_transformers() -> None:
     """Lets `AutoConfig` and `AutoProcessor` read checkpoints; needs no vLLM."""
     from transformers import AutoConfig, AutoProcessor
 
-    from vllm_raster_model.config import RasterConfig
+    from vllm_raster_model.config import InstructedRasterConfig, RasterConfig
     from vllm_raster_model.processor import RasterProcessor
 
-    AutoConfig.register(RasterConfig.model_type, RasterConfig, exist_ok=True)
-    AutoProcessor.register(RasterConfig, RasterProcessor, exist_ok=True)
+    for config in (RasterConfig, InstructedRasterConfig):
+        AutoConfig.register(config.model_type, config, exist_ok=True)
+        AutoProcessor.register(config, RasterProcessor, exist_ok=True)
 
 
 def _register_with_vllm() -> None:
     from vllm import ModelRegistry
     from vllm.model_executor.models.config import MODELS_CONFIG_MAP
 
-    from vllm_raster_model.engine import ServingDefaults
+    from vllm_raster_model.engine import PlainServingDefaults, ServingDefaults
 
     known = ModelRegistry.get_supported_archs()
     for architecture, path in ARCHITECTURES.items():
         if architecture not in known:
             ModelRegistry.register_model(architecture, path)
-        MODELS_CONFIG_MAP[architecture] = ServingDefaults
+        plain = architecture == "RasterForImageToImage"
+        MODELS_CONFIG_MAP[architecture] = PlainServingDefaults if plain else ServingDefaults

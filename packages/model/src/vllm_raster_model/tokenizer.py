@@ -1,11 +1,13 @@
-"""The smallest tokenizer that a checkpoint without a language model can carry.
+"""Small tokenizers: one for checkpoints without a language model, one for small vocabularies.
 
 vLLM starts a multimodal model only where there is a tokenizer. This one knows the image, the
 end of a row of cells, and hexadecimal digits, in which the IO processor writes the key that
 tells one request's windows from another's.
 """
 
-from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+from collections.abc import Iterable
+
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 IMAGE_TOKEN = "<image>"
@@ -16,9 +18,29 @@ _DIGITS = "0123456789abcdef"
 
 def minimal_tokenizer() -> PreTrainedTokenizerFast:
     """A tokenizer of 22 tokens: six special ones, then the hexadecimal digits one by one."""
-    vocabulary = {token: i for i, token in enumerate((*_SPECIAL, *_DIGITS))}
+    return _tokenizer([], pre_tokenizers.Split(Regex("."), behavior="isolated"))
+
+
+def word_tokenizer(words: Iterable[str]) -> PreTrainedTokenizerFast:
+    """A tokenizer of the same 22 tokens and of whole words, in small letters.
+
+    Args:
+        words: Those it is to know; others are `<unk>`.
+    """
+    known = sorted({word.lower() for word in words} - set(_DIGITS))
+    return _tokenizer(known, pre_tokenizers.Whitespace(), normalizers.Lowercase())
+
+
+def _tokenizer(
+    words: list[str],
+    splitter: pre_tokenizers.PreTokenizer,
+    normalizer: normalizers.Normalizer | None = None,
+) -> PreTrainedTokenizerFast:
+    vocabulary = {token: i for i, token in enumerate((*_SPECIAL, *_DIGITS, *words))}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), behavior="isolated")
+    tokenizer.pre_tokenizer = splitter
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token="<pad>",

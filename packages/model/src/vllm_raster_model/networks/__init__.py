@@ -39,15 +39,23 @@ def build_network(
     contract: RasterContract,
     layers: Layers,
     prefix: str = "network",
+    channels: int | None = None,
 ) -> nn.Module:
     """Builds the network that a configuration describes, out of the given layers.
+
+    Args:
+        config: The network's own configuration.
+        contract: The `raster` block.
+        layers: What it is made of.
+        prefix: Its name in the model.
+        channels: Channels that it gives; those of the map, unless something reads them first.
 
     Raises:
         ContractError: There is no configuration, or it describes no network.
     """
     if config is None:
         raise ContractError("config.json has no `vision_config`")
-    return network_class(config.model_type)(config, contract, layers, prefix)
+    return network_class(config.model_type)(config, contract, layers, prefix, channels)
 
 
 __all__ = ["NETWORKS", "Layers", "TorchLayers", "build_network", "network_class"]

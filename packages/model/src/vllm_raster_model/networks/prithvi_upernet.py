@@ -82,6 +82,7 @@ class PrithviUPerNet(nn.Module):
         contract: RasterContract,
         layers: Layers,
         prefix: str = "network",
+        channels: int | None = None,
     ) -> None:
         super().__init__()
         _check_fit(config, contract)
@@ -102,7 +103,7 @@ class PrithviUPerNet(nn.Module):
         width = config.embed_dim * frames
         self.neck = LearnedPyramid((width, width, width, width))
         self.decoder = UPerNetDecoder(self.neck.widths, config.decoder_channels)
-        self.head = nn.Conv2d(config.decoder_channels, contract.output.channels, 1)
+        self.head = nn.Conv2d(config.decoder_channels, channels or contract.output.channels, 1)
 
     def forward(
         self,

@@ -1,0 +1,142 @@
+"""The instructed checkpoint through the engine: the words decide what is mapped."""
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import rasterio
+
+from vllm_raster_io import LocalServer, RasterClient, ServiceError
+
+from ..checkpoints.instructions import MASKS, TARGETS, UNSEEN, WORDINGS
+from ..checkpoints.land_cover_labels import HELD_OUT, index_labels
+from .conftest import SCENES, TESTS
+from .scripts import run
+
+pytestmark = pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
+
+CHECKPOINT = TESTS / "checkpoints" / "instructed"
+Values = npt.NDArray[np.float32]
+
+
+@pytest.fixture(scope="module")
+def instructed() -> Iterator[LocalServer]:
+    with LocalServer(CHECKPOINT) as running:
+        yield running
+
+
+@pytest.fixture
+def client(instructed: LocalServer) -> Iterator[RasterClient]:
+    with RasterClient(instructed.url, timeout=300) as one:
+        yield one
+
+
+def answer(client: RasterClient, words: str) -> Values:
+    """What is answered on the valid pixels of both scenes that training never saw."""
+    parts = []
+    for path in SCENES.values():
+        with rasterio.open(io.BytesIO(client.map(path, prompt=words).data)) as dataset:
+            values = dataset.read(1)[HELD_OUT[path.name]]
+        parts.append(values[~np.isnan(values)])
+    return np.concatenate(parts)
+
+
+def wanted(target: str) -> Values:
+    parts = []
+    for path in SCENES.values():
+        with rasterio.open(path) as dataset:
+            part = HELD_OUT[path.name]
+            valid = (dataset.dataset_mask() > 0)[part]
+            pixels = dataset.read()
+            parts.append(TARGETS[target](index_labels(pixels), pixels)[part][valid])
+    return np.concatenate(parts)
+
+
+def agreement(target: str, found: Values) -> float:
+    """Intersection over union of a mask, correlation of an index."""
+    right = wanted(target)
+    assert found.shape == right.shape
+    if target not in MASKS:
+        return float(np.corrcoef(found, right)[0, 1])
+    both, either = ((found > 0.5) & (right > 0.5)), ((found > 0.5) | (right > 0.5))
+    return np.count_nonzero(both) / np.count_nonzero(either)
+
+
+def mean_agreements(
+    client: RasterClient, wordings: dict[str, tuple[str, ...]]
+) -> tuple[float, float, dict[str, float]]:
+    """Mean over masks, that of greenness, and each target's, over all of its wordings."""
+    each = {
+        target: float(np.mean([agreement(target, answer(client, one)) for one in ones]))
+        for target, ones in wordings.items()
+    }
+    return float(np.mean([each[name] for name in MASKS])), each["greenness"], each
+
+
+def test_knows_the_words_of_training(client: RasterClient) -> None:
+    masks, greenness, each = mean_agreements(client, WORDINGS)
+    assert masks >= 0.80, each
+    assert greenness >= 0.95, each
+
+
+def test_understands_other_wordings(client: RasterClient) -> None:
+    known = {one for wordings in WORDINGS.values() for one in wordings}
+    assert not known & {one for wordings in UNSEEN.values() for one in wordings}
+    masks, greenness, each = mean_agreements(client, UNSEEN)
+    assert masks >= 0.70, each
+    assert greenness >= 0.70, each
+
+
+def test_the_words_are_really_used(client: RasterClient) -> None:
+    trees, soil = answer(client, "trees"), answer(client, "bare soil")
+    assert np.mean((trees > 0.5) != (soil > 0.5)) > 0.2
+    assert agreement("bare ground", trees) < 0.2
+    nonsense = answer(client, "zebra crossing")
+    assert np.abs(nonsense - trees).max() > 0.1
+
+
+def test_values_are_shares(client: RasterClient) -> None:
+    values = answer(client, "how green is it")
+    assert values.dtype == np.float32
+    assert values.min() >= 0
+    assert values.max() <= 1
+    assert len(np.unique(values)) > 1000
+
+
+def test_answer_repeats_the_prompt(client: RasterClient) -> None:
+    result = client.map(SCENES["town"], prompt="find the trees")
+    assert result.answer.effective.prompt == "find the trees"
+    assert result.answer.kind == "values"
+
+
+@pytest.mark.parametrize("prompt", [None, " "])
+def test_a_prompt_is_needed(client: RasterClient, prompt: str | None) -> None:
+    with pytest.raises(ServiceError, match=r"400: `prompt` must say what to map.*'trees'"):
+        client.map(SCENES["town"], prompt=prompt)
+
+
+@pytest.mark.parametrize("prompt", ["<image>", "trees <row>", "<image> trees <image>"])
+def test_a_prompt_is_only_words(client: RasterClient, prompt: str) -> None:
+    with pytest.raises(ServiceError, match="400"):
+        client.map(SCENES["town"], prompt=prompt)
+    assert client.healthy()
+
+
+# The longest prompt of the comparison is longer than the smaller budget: it is split.
+@pytest.fixture(scope="module", params=["4096", "50"])
+def differences(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, float]:
+    out = tmp_path_factory.mktemp("instructed") / "differences.json"
+    run(TESTS / "e2e" / "engine_instructed.py", CHECKPOINT, out, request.param)
+    return json.loads(Path(out).read_text())
+
+
+def test_engine_and_plain_pytorch_agree(differences: dict[str, float]) -> None:
+    other = differences.pop("another_instruction")
+    assert other > 0.1
+    assert all(one <= 1e-3 for one in differences.values()), differences

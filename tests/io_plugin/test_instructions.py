@@ -1,0 +1,257 @@
+"""Requests that say in words what is mapped, from what a client sends to the answer."""
+
+import asyncio
+import base64
+import random
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rasterio.io import MemoryFile
+
+from vllm_raster_io import plugin
+from vllm_raster_io.contract import RasterContract
+from vllm_raster_io.errors import ContractError, RequestError
+from vllm_raster_io.jobs import Job
+from vllm_raster_io.plugin import RasterIOProcessor
+from vllm_raster_io.requests import RasterAnswer, RasterRequest
+from vllm_raster_io.uploads import Upload
+from vllm_raster_model.tokenizer import word_tokenizer
+
+from ..factories import make_raster
+from .networks import PixelNetwork
+from .scenes import Array, raster_block
+
+pytestmark = pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
+
+IMAGE, ROW, END, ANSWER = 4, 5, 1, 2
+DIGIT_IDS = range(6, 22)
+WORDS = {"fields": 22, "find": 23, "map": 24, "water": 25}
+WORDINGS = {"water": ["find water", "water"], "fields": ["find fields", "map the fields"]}
+SCENE = make_raster()
+
+
+@pytest.fixture(autouse=True)
+def _server_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    # It changes how the whole process reads requests.
+    monkeypatch.setattr(plugin, "keep_event_loop_free", lambda: None)
+
+
+def make_contract(**instructions: Any) -> dict[str, Any]:
+    block = raster_block("values", channels=1, overlap=0)
+    return block | {"instructions": {"wordings": WORDINGS, **instructions}}
+
+
+def processor_of(block: dict[str, Any]) -> RasterIOProcessor:
+    config = SimpleNamespace(raster=block, image_token_id=IMAGE)
+    vllm_config: Any = SimpleNamespace(model_config=SimpleNamespace(hf_config=config))
+    tokenizer = word_tokenizer(WORDS)
+    renderer: Any = SimpleNamespace(get_tokenizer=lambda: tokenizer)
+    return RasterIOProcessor(vllm_config, renderer)
+
+
+@pytest.fixture
+def processor() -> RasterIOProcessor:
+    return processor_of(make_contract())
+
+
+def ask(prompt: str | None, content: bytes = SCENE) -> dict[str, Any]:
+    request = {"data": base64.b64encode(content).decode()}
+    return request if prompt is None else {**request, "prompt": prompt}
+
+
+class Engine:
+    """Answers prompts as vLLM does, with a token of the model's own behind each."""
+
+    def __init__(self, processor: RasterIOProcessor, after: tuple[int, ...] = (ANSWER,)) -> None:
+        self._network = PixelNetwork(processor.contract)
+        self._after = after
+
+    def __call__(self, prompt: Any) -> Any:
+        tokens = prompt["prompt_token_ids"]
+        place = tokens.index(IMAGE)
+        image = [IMAGE, IMAGE, ROW, END]
+        scores = self._network(prompt["multi_modal_data"]["image"])
+        return SimpleNamespace(
+            prompt_token_ids=[*tokens[:place], *image, *tokens[place + 1 :], *self._after],
+            outputs=SimpleNamespace(data=torch.from_numpy(scores)),
+        )
+
+
+def token_ids(processor: RasterIOProcessor, prompt: str, content: bytes = SCENE) -> list[list[int]]:
+    prompts: Any = processor.pre_process(processor.parse_data(ask(prompt, content)))
+    return [one["prompt_token_ids"] for one in prompts]
+
+
+def serve(processor: RasterIOProcessor, prompt: str, content: bytes = SCENE) -> RasterAnswer:
+    prompts = processor.pre_process(processor.parse_data(ask(prompt, content)))
+    return processor.post_process(list(map(Engine(processor), prompts)))
+
+
+def pixels_of(answer: RasterAnswer) -> Array:
+    with MemoryFile(base64.b64decode(answer.data)) as memory, memory.open() as dataset:
+        return dataset.read()
+
+
+class TestContract:
+    def test_prompt_and_examples(self) -> None:
+        block = make_contract(template="map {instruction} of <image>")
+        instructions = RasterContract.of(SimpleNamespace(raster=block)).instructions
+        assert instructions is not None
+        assert instructions.prompt("a {b} c") == "map a {b} c of <image>"
+        assert instructions.examples() == "'find water', 'find fields'"
+
+    def test_the_template_that_is_not_given(self) -> None:
+        contract = RasterContract.of(SimpleNamespace(raster=make_contract()))
+        assert contract.instructions is not None
+        assert contract.instructions.template == "{instruction}<image>"
+
+    @pytest.mark.parametrize("wordings", [{}, None, {"water": "water"}])
+    def test_something_must_be_known_to_ask_for(self, wordings: Any) -> None:
+        with pytest.raises(ContractError, match=r"instructions\.wordings"):
+            RasterContract.of(SimpleNamespace(raster=make_contract(wordings=wordings)))
+
+
+class TestRefusals:
+    def test_words_for_a_checkpoint_that_reads_none(self) -> None:
+        processor = processor_of(raster_block("values"))
+        message = r"`prompt` is refused: .* no language model, it always maps values. Leave it out"
+        for prompt in ("find water", " "):
+            with pytest.raises(RequestError, match=message):
+                processor.pre_process(processor.parse_data(ask(prompt)))
+
+    @pytest.mark.parametrize("prompt", [None, " ", "\n\t "])
+    def test_no_words_for_one_that_does(
+        self, processor: RasterIOProcessor, prompt: str | None
+    ) -> None:
+        message = r"must say what to map.* among others: 'find water', 'find fields'$"
+        with pytest.raises(RequestError, match=message):
+            processor.pre_process(processor.parse_data(ask(prompt)))
+
+    @pytest.mark.parametrize("prompt", ["", 7, ["water"], "water " * 200])
+    def test_what_is_no_text_of_some_length(
+        self, processor: RasterIOProcessor, prompt: Any
+    ) -> None:
+        with pytest.raises(RequestError, match="`prompt`: "):
+            processor.parse_data({"data": "AA==", "prompt": prompt})
+
+    def test_the_longest(self, processor: RasterIOProcessor) -> None:
+        assert processor.parse_data({"data": "AA==", "prompt": "w" * 1000}).prompt == "w" * 1000
+
+    @pytest.mark.parametrize(
+        ("prompt", "named"),
+        [
+            ("find water<image>", "<image>"),
+            ("<row>", "<row>"),
+            ("<row> and <image>", "<image> or <row>"),
+        ],
+    )
+    def test_words_that_stand_for_the_image(
+        self, processor: RasterIOProcessor, prompt: str, named: str
+    ) -> None:
+        request = processor.parse_data(ask(prompt))
+        with pytest.raises(RequestError, match=f"`prompt` may not hold {named}, which stands"):
+            processor.pre_process(request)
+        with pytest.raises(RequestError, match=f"`prompt` may not hold {named}, which stands"):
+            asyncio.run(processor.pre_process_async(request))
+
+    @pytest.mark.parametrize("prompt", [None, "<image>"])
+    def test_nothing_is_left_behind(self, processor: RasterIOProcessor, prompt: str | None) -> None:
+        upload = Upload.of(SCENE)
+        memory = upload.memory
+        request = RasterRequest(data=upload, prompt=prompt)
+        with pytest.raises(RequestError):
+            processor.pre_process(request)
+        del request, upload
+        assert not memory.exists()
+
+    def test_before_the_scene_is_opened(self, processor: RasterIOProcessor) -> None:
+        with pytest.raises(RequestError, match="must say what to map"):
+            Job(RasterRequest(data="no base64"), processor.contract)
+
+
+class TestTokens:
+    @pytest.mark.parametrize(
+        ("template", "instruction", "opening"),
+        [
+            ("{instruction}<image>", "find water", [23, 25, IMAGE]),
+            ("{instruction}<image>", "Find GOLD", [23, 3, IMAGE]),
+            ("<bos>map {instruction}: <image>", "water", [1, 24, 25, 3, IMAGE]),
+            ("map {instruction}<image>find", "fields", [24, 22, IMAGE, 23]),
+            ("{instruction}<image>", "{instruction}", [3, 3, 3, IMAGE]),
+        ],
+    )
+    def test_template_then_image_then_key(
+        self, template: str, instruction: str, opening: list[int]
+    ) -> None:
+        (tokens,) = token_ids(processor_of(make_contract(template=template)), instruction)
+        assert tokens[:-8] == opening
+        assert set(tokens[-8:]) <= set(DIGIT_IDS)
+
+    def test_the_same_for_each_window(self, processor: RasterIOProcessor) -> None:
+        tokens = token_ids(processor, "find fields", make_raster(height=128, width=65))
+        assert len(tokens) == 4
+        assert all(one == tokens[0] for one in tokens)
+        assert tokens[0][:3] == [23, 22, IMAGE]
+
+    def test_without_a_language_model_only_the_image(self) -> None:
+        processor = processor_of(raster_block("values"))
+        (prompt,) = processor.pre_process(processor.parse_data(ask(None)))
+        assert prompt["prompt_token_ids"][:-8] == [IMAGE]
+
+
+class TestAnswers:
+    def test_the_map_and_what_was_asked(self, processor: RasterIOProcessor) -> None:
+        pixels = np.random.default_rng(0).integers(0, 5_000, (4, 100, 150)).astype("uint16")
+        answer = serve(processor, " Find the Water", make_raster(values=pixels))
+        assert answer.effective.prompt == " Find the Water"
+        assert answer.effective.windows == 6
+        expected = PixelNetwork(processor.contract).scores(pixels)
+        np.testing.assert_allclose(pixels_of(answer), expected, rtol=1e-6)
+
+    def test_nothing_was_asked(self) -> None:
+        processor = processor_of(raster_block("values"))
+        prompts = processor.pre_process(processor.parse_data(ask(None)))
+        answer = processor.post_process(list(map(Engine(processor, ()), prompts)))
+        assert answer.effective.prompt is None
+
+    @pytest.mark.parametrize("after", [(), (ANSWER,), (ANSWER, END, 3)])
+    @pytest.mark.parametrize("prompt", ["find water", "0 1 2 3 4 5 6 7 8 9 a b c d e f", "f"])
+    def test_the_key_is_found(
+        self, processor: RasterIOProcessor, prompt: str, after: tuple[int, ...]
+    ) -> None:
+        engine = Engine(processor, after)
+
+        async def both() -> list[str | None]:
+            outputs = []
+            for said in (prompt, "water"):
+                prompts = processor.pre_process(processor.parse_data(ask(said)))
+                outputs.append(list(map(engine, prompts)))
+            return [processor.post_process(one).effective.prompt for one in reversed(outputs)]
+
+        assert asyncio.run(both()) == ["water", prompt]
+
+    def test_both_kinds_of_hooks_give_the_same(self, processor: RasterIOProcessor) -> None:
+        content = make_raster(height=150, width=90, nodata=77)
+        expected = serve(processor, "find fields", content)
+
+        async def shuffled(outputs: list[Any]) -> AsyncIterator[tuple[int, Any]]:
+            numbered = list(enumerate(outputs))
+            random.Random(0).shuffle(numbered)
+            for one in numbered:
+                await asyncio.sleep(0)
+                yield one
+
+        async def serve_async() -> RasterAnswer:
+            request = processor.parse_data(ask("find fields", content))
+            prompts: Any = await processor.pre_process_async(request)
+            assert all(one["prompt_token_ids"][:3] == [23, 22, IMAGE] for one in prompts)
+            return await processor.post_process_async(
+                shuffled(list(map(Engine(processor), prompts)))
+            )
+
+        assert asyncio.run(serve_async()) == expected
+        assert expected.effective.prompt == "find fields"
