@@ -81,6 +81,9 @@ def test_what_vllm_takes_it_for() -> None:
 def test_parts_that_vllm_asks_for(serving: InstructedServing) -> None:
     model = serving.model
     assert model.get_language_model() is model.language_model
+    # Where vLLM looks for what it may leave out, or speed up by itself.
+    assert model._language_model_names == ["language_model"]
+    assert model._tower_model_names == ["predictor", "projector"]
     kinds = {"LlamaForCausalLM", "Qwen3ForCausalLM"}
     assert type(model.language_model).__name__ in kinds
     assert type(model.language_model).__module__.startswith("vllm.")
