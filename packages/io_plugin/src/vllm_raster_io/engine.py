@@ -4,6 +4,7 @@ Everything else imports vLLM's names from here. Written for vLLM 0.32, read agai
 """
 
 import asyncio
+import gc
 from typing import Any
 
 from vllm_raster_io.engine_version import require_vllm
@@ -51,6 +52,8 @@ def keep_event_loop_free() -> None:
     windows to the engine, which is done here one by one.
     """
     if getattr(Request.body, "__module__", None) != __name__:
+        # What is here by now stays: looking through all of it for garbage takes 0.2 s.
+        gc.freeze()
         _read_bodies_as_they_arrive()
         _open_scenes_in_threads()
         _hand_over_one_by_one()
