@@ -97,7 +97,11 @@ class InstructedRasterForImageToImage(nn.Module, SupportsMultiModal):
             input_ids, self.language_model.embed_input_ids, is_multimodal=is_multimodal
         )
         details = self.details[: len(input_ids)].zero_()
-        if not multimodal_embeddings or is_multimodal is None:
+        if (
+            multimodal_embeddings is None
+            or len(multimodal_embeddings) == 0
+            or is_multimodal is None
+        ):
             return embeddings
         parts = [one.split([self.width, details.shape[1]], -1) for one in multimodal_embeddings]
         merge_cells(details, [beside for _, beside in parts], is_multimodal)
