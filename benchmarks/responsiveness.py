@@ -9,9 +9,9 @@ import base64
 import json
 import multiprocessing
 import time
+from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import Any
 
 import httpx
 import numpy as np
@@ -49,22 +49,25 @@ def large_scene(side: int) -> bytes:
         return memory.read()
 
 
-def ask_for_health(url: str, ended: Event, seconds: Any) -> None:
+def ask_for_health(url: str, ended: Event, answer: Connection) -> None:
+    seconds = []
     with httpx.Client() as client:
         while not ended.is_set():
             begin = time.perf_counter()
             client.get(f"{url}/health", timeout=60)
             seconds.append(time.perf_counter() - begin)
             time.sleep(PAUSE)
+    answer.send(seconds)
 
 
 def measure(server: LocalServer, side: int) -> dict[str, float]:
     # Made before, for a client is another machine's work.
     content = base64.b64encode(large_scene(side))
     body = b'{"data": {"data": "' + content + b'"}}'
-    manager = multiprocessing.Manager()
-    seconds, ended = manager.list(), multiprocessing.Event()
-    asker = multiprocessing.Process(target=ask_for_health, args=(server.url, ended, seconds))
+    # A process of its own from the start: a fork would share this one's memory, and wait for it.
+    processes = multiprocessing.get_context("spawn")
+    (here, there), ended = processes.Pipe(duplex=False), processes.Event()
+    asker = processes.Process(target=ask_for_health, args=(server.url, ended, there))
     with RasterClient(server.url) as client:
         client.map(SCENE)
     asker.start()
@@ -74,6 +77,7 @@ def measure(server: LocalServer, side: int) -> dict[str, float]:
     response = httpx.post(f"{server.url}/pooling", content=body, headers=kind, timeout=None)
     took = time.perf_counter() - begin
     ended.set()
+    seconds = here.recv()
     asker.join()
     milliseconds = 1000 * np.array(seconds)
     return {
