@@ -30,8 +30,10 @@ class Backbone:
         embed_dim: Width of a token.
         depth: Number of blocks.
         num_heads: Attention heads.
-        patch_size: Side of a patch in pixels; a patch is of one date.
-        image_size: Side in pixels of the windows that the code of positions is made for.
+        patch_size: Side of a patch in pixels.
+        tubelet_size: Dates in a patch.
+        image_size: Side in pixels of the windows that the code of positions is made for, or their
+            height and width.
         mlp_ratio: Width of the perceptrons in units of `embed_dim`.
         frames: Dates in one input.
         coordinates: What else it may be told.
@@ -49,7 +51,8 @@ class Backbone:
     depth: int = 12
     num_heads: int = 12
     patch_size: int = 16
-    image_size: int = 224
+    tubelet_size: int = 1
+    image_size: int | list[int] = 224
     mlp_ratio: float = 4.0
     frames: int = 4
     coordinates: tuple[str, ...] = ()
@@ -176,13 +179,15 @@ def read_backbone(name: str, arguments: Settings, frames: int | None = None) -> 
         if arguments.flag(key, False):
             raise ContractError(f"{arguments.where}{key}: {what} is not supported")
     base = BACKBONES[backbone_name(name)]
+    tubelet_size, patch_size = _patch_size(arguments, base)
     return replace(
         base,
         embed_dim=arguments.whole("embed_dim") or base.embed_dim,
         depth=arguments.whole("depth") or base.depth,
         num_heads=arguments.whole("num_heads") or base.num_heads,
         mlp_ratio=arguments.number("mlp_ratio") or base.mlp_ratio,
-        patch_size=_patch_size(arguments) or base.patch_size,
+        patch_size=patch_size,
+        tubelet_size=tubelet_size,
         image_size=_image_size(arguments) or base.image_size,
         frames=arguments.whole("num_frames") or frames or base.frames,
         coordinates=_coordinates(arguments, base.coordinates),
@@ -204,30 +209,34 @@ def _bands(arguments: Settings) -> BandList | None:
     return None
 
 
-def _patch_size(arguments: Settings) -> int | None:
-    """The side of a patch; it stands as one number or as dates, height and width."""
-    if (arguments.whole("tubelet_size") or 1) != 1:
-        raise ContractError(f"{arguments.where}tubelet_size: patches of several dates, unsupported")
+def _patch_size(arguments: Settings, base: Backbone) -> tuple[int, int]:
+    """Dates in a patch and its side; they stand as one number or as dates, height and width."""
+    dates = arguments.whole("tubelet_size") or base.tubelet_size
     value = arguments.get("patch_size")
     if not isinstance(value, (list, tuple)):
-        return arguments.whole("patch_size")
-    sides = [one for one in value if isinstance(one, int)]
-    if len(sides) == len(value) == 3 and sides[0] == 1 and sides[1] == sides[2] > 0:
-        return sides[1]
-    raise ContractError(
-        f"{arguments.where}patch_size must be a number or [1, side, side], got {shown(value)}"
-    )
+        return dates, arguments.whole("patch_size") or base.patch_size
+    first, *sides = _sides(arguments, "patch_size", 3)
+    if sides[0] != sides[1]:
+        raise ContractError(f"{arguments.where}patch_size must be square, got {shown(value)}")
+    return first, sides[0]
 
 
-def _image_size(arguments: Settings) -> int | None:
+def _image_size(arguments: Settings) -> int | list[int] | None:
     # The older name is that of networks whose code of positions was made for another size.
     for key in ("img_size", "pretrain_img_size"):
-        value = arguments.get(key)
-        if isinstance(value, (list, tuple)) and len(set(map(repr, value))) == 1:
-            return Settings(arguments.where, {key: value[0]}).whole(key)
-        if value is not None:
-            return arguments.whole(key)
+        if isinstance(arguments.get(key), (list, tuple)):
+            height, width = _sides(arguments, key, 2)
+            return height if height == width else [height, width]
+        if size := arguments.whole(key):
+            return size
     return None
+
+
+def _sides(arguments: Settings, key: str, count: int) -> list[int]:
+    listed = arguments.items(key) or []
+    if len(listed) != count:
+        raise ContractError(f"{arguments.where}{key} must be {count} numbers, got {shown(listed)}")
+    return [Settings(arguments.where, {key: one}).whole(key) or 1 for one in listed]
 
 
 def _coordinates(arguments: Settings, default: tuple[str, ...]) -> tuple[str, ...]:

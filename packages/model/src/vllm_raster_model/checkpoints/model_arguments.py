@@ -1,6 +1,6 @@
 """From the arguments of TerraTorch's model factories to a network's configuration."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from vllm_raster_model.checkpoints.backbones import Backbone, read_backbone
@@ -21,7 +21,8 @@ class FineTune:
 
     Attributes:
         backbone: Its encoder.
-        necks: What stands between encoder and decoder, in TerraTorch's form.
+        necks: What stands between encoder and decoder, in TerraTorch's form; where there is none,
+            the encoder itself lays its tokens out as maps.
         decoder: Its name and arguments.
         head: Its arguments.
         rescale: Whether the scores are brought to the size of the window.
@@ -67,11 +68,10 @@ def read_model(factory: str, arguments: Settings) -> FineTune:
     if name is None or decoder is None:
         raise ContractError(f"{arguments.where} must name a backbone and a decoder")
     backbone_arguments = arguments.starting("backbone_")
-    backbone = read_backbone(name, backbone_arguments, _FINE_TUNED_FRAMES)
     return FineTune(
-        backbone=replace(backbone, out_indices=None),
-        necks=_necks(arguments, backbone),
-        decoder={"name": decoder.rpartition(".")[2], **arguments.starting("decoder_").values},
+        backbone=read_backbone(name, backbone_arguments, _FINE_TUNED_FRAMES),
+        necks=[_neck(arguments, one) for one in arguments.items("necks") or []],
+        decoder={**arguments.starting("decoder_").values, "name": decoder.rpartition(".")[2]},
         head=dict(arguments.starting("head_").values),
         rescale=arguments.flag("rescale", True),
         num_classes=arguments.whole("num_classes"),
@@ -92,36 +92,6 @@ def _in_new_form(arguments: Settings) -> Settings:
             if values.setdefault(new, value) != value:
                 raise ContractError(f"{arguments.where} has {old} and {new}, which differ")
     return Settings(arguments.where, values)
-
-
-def _necks(arguments: Settings, backbone: Backbone) -> list[dict[str, Any]]:
-    listed = arguments.items("necks") or []
-    necks = [_neck(arguments, one) for one in listed]
-    if not necks:
-        # Without any, TerraTorch lets the encoder itself lay its tokens out as maps.
-        necks = [{"name": "ReshapeTokensToImage", "effective_time_dim": backbone.frames}]
-        if backbone.out_indices is None:
-            return necks
-        return [{"name": "SelectIndices", "indices": list(backbone.out_indices)}, *necks]
-    return necks if backbone.out_indices is None else _among(necks, backbone.out_indices)
-
-
-def _among(necks: list[dict[str, Any]], given: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Lets a first SelectIndices choose among the blocks that the backbone gives.
-
-    Another neck in front would get another number, and so its weights another name.
-    """
-    first, *others = necks
-    if first["name"] != "SelectIndices":
-        raise ContractError("backbone_out_indices needs SelectIndices as the first of the necks")
-    try:
-        chosen = [given[i] for i in first["indices"]]
-    except (IndexError, KeyError, TypeError) as error:
-        raise ContractError(
-            f"SelectIndices must choose among the {len(given)} blocks of backbone_out_indices, "
-            f"got {shown(first.get('indices'))}"
-        ) from error
-    return [{"name": "SelectIndices", "indices": chosen}, *others]
 
 
 def _neck(arguments: Settings, value: Any) -> dict[str, Any]:
