@@ -24,9 +24,7 @@ from vllm_raster_model.errors import ContractError, WeightsError
 _ANYTHING = ("time", "location")
 
 
-def bare_facts(
-    source: Source, options: Options, stored: Mapping[str, torch.Tensor]
-) -> Facts:
+def bare_facts(source: Source, options: Options, stored: Mapping[str, torch.Tensor]) -> Facts:
     """What is known of a bare encoder: by its config.json, its file's name, or its shape.
 
     Args:

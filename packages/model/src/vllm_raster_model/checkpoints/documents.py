@@ -19,7 +19,9 @@ class _Loader(yaml.SafeLoader):
 
 # YAML 1.1 reads 1e-4 as text, Lightning's command line as a number.
 _Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
 )
 
 

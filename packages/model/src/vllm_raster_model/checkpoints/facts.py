@@ -167,4 +167,3 @@ def _listed(statistics: Statistics | None) -> list[Any]:
 
 def _up(value: int, step: int) -> int:
     return -(-value // step) * step
-

@@ -48,7 +48,7 @@ class ForeignCheckpoint:
             WeightsError: The file cannot be read, or its weights are not those of the network.
         """
         stored = self.stored or read_tensors(self.source.weights)
-        named = self._named(stored)
+        named = named_weights(self.source, self.facts, stored)
         self.notes = [*self.facts.notes, *named.notes]
         for note in named.notes:
             _log.info("%s", note)
@@ -58,12 +58,13 @@ class ForeignCheckpoint:
             weight = stored[key]
             yield PREFIX + name, weight.float() if weight.is_floating_point() else weight
 
-    def _named(self, stored: Mapping[str, torch.Tensor]) -> Named:
-        coordinates = self.facts.coordinates
-        if self.source.kind != "bare":
-            return fine_tune_names(stored, coordinates)
-        whole = self.facts.network["model_type"] == "prithvi_mae"
-        return backbone_names(stored, coordinates, with_decoder=whole)
+
+def named_weights(source: Source, facts: Facts, stored: Mapping[str, torch.Tensor]) -> Named:
+    """The names of a file's weights in the network, and what is left out."""
+    if source.kind != "bare":
+        return fine_tune_names(stored, facts.coordinates)
+    whole = facts.network["model_type"] == "prithvi_mae"
+    return backbone_names(stored, facts.coordinates, with_decoder=whole)
 
 
 def gather(path: Path, options: Options) -> tuple[Source, Facts, Mapping[str, torch.Tensor] | None]:

@@ -4,6 +4,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import torch
+
 from vllm_raster_model.errors import WeightsError
 
 _WRAPPERS = re.compile(r"(^|\.)(_orig_mod|_timm_module|_forward_module)\.")
@@ -14,6 +16,8 @@ _BESIDE = re.compile(
     r"^(criterion|train_metrics|val_metrics|test_metrics|metrics|loss|train_loss|val_loss"
     r"|train_loss_handler|val_loss_handler|test_loss_handler)\."
 )
+_MEASURED = (".running_mean", ".running_var", ".num_batches_tracked")
+"""What batch norm keeps beside its parameters."""
 _DECODER_OF_V1 = re.compile(r"(^|\.)(decoder_\w+|mask_token)(\.|$)|_dec\.")
 
 
@@ -122,3 +126,8 @@ def _take(named: Named, plain: str, name: str) -> None:
     if plain in named.weights:
         raise WeightsError(f"{name!r} and {named.weights[plain]!r} are both {plain!r}")
     named.weights[plain] = name
+
+
+def count_parameters(weights: Mapping[str, torch.Tensor]) -> int:
+    """Numbers that training has set: all but what batch norm measured."""
+    return sum(one.numel() for name, one in weights.items() if not name.endswith(_MEASURED))
