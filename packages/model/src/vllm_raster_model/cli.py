@@ -160,9 +160,11 @@ def _table(report: dict[str, Any]) -> Table:
     table.add_row("parameters", f"{report['parameters']:,}")
     for part in ("input", "tile", "output"):
         for key, value in report["raster"].get(part, {}).items():
-            table.add_row(f"{part} {key}", _shown(value))
+            if value not in (None, [], ()):
+                table.add_row(f"{part} {key}", _shown(value))
     for key, value in report["network"].items():
-        table.add_row(f"network {key}", _shown(value))
+        if value is not None:
+            table.add_row(f"network {key}", _shown(value))
     return table
 
 

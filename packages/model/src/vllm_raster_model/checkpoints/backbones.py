@@ -99,7 +99,7 @@ _OLD_NAMES = {
 }
 
 _UNUSED = {
-    # What only training, or the decoder that training throws away, looks at.
+    # What only training looks at.
     "pretrained",
     "ckpt_path",
     "checkpoint_path",
@@ -111,9 +111,6 @@ _UNUSED = {
     "mask_ratio",
     "norm_pix_loss",
     "coords_scale_learn",
-    "decoder_embed_dim",
-    "decoder_depth",
-    "decoder_num_heads",
     "vpt_n_tokens",
     "vpt_dropout",
     "mean",
@@ -143,6 +140,9 @@ _READ = {
     "model_bands",
     "out_indices",
     "padding",
+    "decoder_embed_dim",
+    "decoder_depth",
+    "decoder_num_heads",
     "encoder_only",
     "vpt",
     "vit_adapter",
@@ -195,6 +195,9 @@ def read_backbone(name: str, arguments: Settings, frames: int | None = None) -> 
         bands=_bands(arguments) or base.bands,
         out_indices=_out_indices(arguments),
         padding=arguments.text("padding") or base.padding,
+        decoder_embed_dim=arguments.whole("decoder_embed_dim") or base.decoder_embed_dim,
+        decoder_depth=arguments.whole("decoder_depth") or base.decoder_depth,
+        decoder_num_heads=arguments.whole("decoder_num_heads") or base.decoder_num_heads,
     )
 
 

@@ -165,6 +165,8 @@ def _features(backbone: Backbone) -> dict[str, Any]:
         "decoder": {"name": "IdentityDecoder"},
         "head": None,
         "rescale": False,
+        # An encoder by itself pads nothing: windows are whole patches.
+        "padding": None,
     }
 
 
@@ -187,4 +189,4 @@ def _channel_names(
         return None
     if frames == 1:
         return bands
-    return tuple(f"{band} {frame}" for band in bands for frame in range(frames))
+    return tuple(f"{band} {frame}" for frame in range(frames) for band in bands)

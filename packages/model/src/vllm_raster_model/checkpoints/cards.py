@@ -2,17 +2,15 @@
 
 import shlex
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 import yaml
 
 from vllm_raster_model.checkpoints.foreign import ForeignCheckpoint
 from vllm_raster_model.contract import InputContract, OutputContract
 
-_PIPELINES = {
-    "classes": "image-segmentation",
-    "values": "image-to-image",
-    "image": "image-to-image",
-}
+_SEGMENTATION, _OTHER = "image-segmentation", "image-to-image"
+_NOT_IN_MARKDOWN: dict[str, str | int | None] = {"|": "/", "`": "'", "<": "(", ">": ")"}
 _LISTED_AT_MOST = 64
 
 
@@ -51,8 +49,9 @@ def model_card(checkpoint: ForeignCheckpoint, name: str, parameters: int) -> str
 
 
 def _head(checkpoint: ForeignCheckpoint) -> str:
-    head = {
-        "pipeline_tag": _PIPELINES[checkpoint.config.contract.output.kind],
+    classes = checkpoint.config.contract.output.kind == "classes"
+    head: dict[str, object] = {
+        "pipeline_tag": _SEGMENTATION if classes else _OTHER,
         "tags": ["vllm", "raster", "earth-observation"],
     }
     if checkpoint.facts.licence:
@@ -110,7 +109,8 @@ def _output(contract: OutputContract) -> str:
     return "\n".join([what, "", *lines]) + "\n" + size
 
 
-def _number(value: float | tuple[float, ...]) -> str:
+def _number(value: Any) -> str:
+    """A statistic of a band: one number, or one a date."""
     if isinstance(value, tuple):
         return ", ".join(f"{one:g}" for one in value)
     return f"{value:g}"
@@ -118,7 +118,7 @@ def _number(value: float | tuple[float, ...]) -> str:
 
 def _plain(text: str) -> str:
     """A text without what Markdown would take for something else."""
-    return " ".join(text.split()).translate(str.maketrans({"|": "/", "`": "'", "<": "‹", ">": "›"}))
+    return " ".join(text.split()).translate(str.maketrans(_NOT_IN_MARKDOWN))
 
 
 def _version() -> str:

@@ -60,7 +60,7 @@ def front_matter(path: Path) -> dict[str, Any]:
 def _plain(path: Path, text: str) -> Any:
     try:
         # A subclass of the safe loader.
-        return yaml.load(text, Loader=_Loader)  # noqa: S506
+        return yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError, RecursionError, TypeError) as error:
         raise _unreadable(path, "yaml", error) from None
 

@@ -1,5 +1,6 @@
 """What a checkpoint is, what it eats and what it gives: ours, or one that can be converted."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -108,10 +109,10 @@ def _known(facts: Facts) -> dict[str, Any]:
         "frames": facts.frames,
         "coordinates": list(facts.coordinates),
     }
+    tile = {"size": facts.tile, "overlap": facts.overlap}
     output = {"kind": facts.kind, "channels": facts.channels, "names": facts.channel_names}
-    parts = {
-        "input": inputs,
-        "tile": {"size": facts.tile, "overlap": facts.overlap},
-        "output": output,
-    }
-    return {k: {n: v for n, v in part.items() if v is not None} for k, part in parts.items()}
+    return {"input": _said(inputs), "tile": _said(tile), "output": _said(output)}
+
+
+def _said(part: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in part.items() if value is not None}

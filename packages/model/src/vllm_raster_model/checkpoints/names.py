@@ -111,8 +111,8 @@ def _drop_of_encoder(named: Named, name: str, plain: str, coordinates: tuple[str
     """Leaves out what is computed anew, what only pretraining uses, and what is not told."""
     if plain in ("encoder.pos_embed", "decoder.decoder_pos_embed"):
         named.drop("the code of positions, which is computed", name)
-    elif plain == "encoder.mask_token" or plain.startswith("encoder.decoder_"):
-        named.drop("the masked autoencoder's decoder", name)
+    elif plain in ("encoder.mask_token", "decoder.mask_token"):
+        named.drop("the token for masked patches, for nothing is masked", name)
     elif "temporal_embed_" in plain and "time" not in coordinates:
         named.drop("the encoding of dates, which the network is not told", name)
     elif "location_embed_" in plain and "location" not in coordinates:
