@@ -55,9 +55,7 @@ def mean_and_std(
 
 
 def _each(numbers: tuple[float | tuple[float, ...], ...], device: torch.device) -> torch.Tensor:
-    return torch.tensor(numbers, dtype=torch.float32, device=device).view(
-        1, len(numbers), -1, 1, 1
-    )
+    return torch.tensor(numbers, dtype=torch.float32, device=device).view(1, len(numbers), -1, 1, 1)
 
 
 def pad_to_grid(values: torch.Tensor, grid: Grid, cell: int) -> torch.Tensor:

@@ -83,9 +83,7 @@ class ReshapeTokensToImage(Neck):
         )
         self.steps = steps
         self.outputs = [
-            one
-            if one.scale is not None
-            else Feature(one.channels * steps, Fraction(1))
+            one if one.scale is not None else Feature(one.channels * steps, Fraction(1))
             for one in inputs
         ]
 
@@ -101,9 +99,7 @@ class ReshapeTokensToImage(Neck):
 class InterpolateToPyramidal(Neck):
     """Enlarges each map, the last one by `scale_factor` and each before it by that much more."""
 
-    def __init__(
-        self, inputs: list[Feature], scale_factor: int = 2, mode: str = "nearest"
-    ) -> None:
+    def __init__(self, inputs: list[Feature], scale_factor: int = 2, mode: str = "nearest") -> None:
         super().__init__()
         name, modes = type(self).__name__, ("nearest", "nearest-exact", "bilinear", "bicubic")
         refuse_unless(_positive(scale_factor), name, "scale_factor", scale_factor, "an integer > 0")
@@ -176,10 +172,10 @@ def add_pyramid(module: nn.Module, inputs: list[Feature]) -> None:
 
 def pyramid_features(inputs: list[Feature], reader: str) -> list[Feature]:
     """The features of a learned pyramid over four maps."""
-    changes = ((4, 4), (2, 2), (1, 1), (1, Fraction(1, 2)))
+    narrower, finer = (4, 2, 1, 1), (Fraction(4), Fraction(2), Fraction(1), Fraction(1, 2))
     return [
-        Feature(one.channels // narrower, one.map_scale(reader) * larger)
-        for one, (narrower, larger) in zip(inputs, changes, strict=True)
+        Feature(one.channels // part, one.map_scale(reader) * scale)
+        for one, part, scale in zip(inputs, narrower, finer, strict=True)
     ]
 
 
@@ -238,7 +234,9 @@ def build_necks(
     """
     stages = [features]
     necks = nn.ModuleList()
-    for i, one in enumerate(described or [{"name": "ReshapeTokensToImage", "effective_time_dim": steps}]):
+    for i, one in enumerate(
+        described or [{"name": "ReshapeTokensToImage", "effective_time_dim": steps}]
+    ):
         neck = build_part(f"necks[{i}]", NECKS, one, stages[-1], steps=steps, largest=largest)
         necks.append(neck)
         stages.append(neck.outputs)

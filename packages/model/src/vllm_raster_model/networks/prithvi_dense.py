@@ -81,9 +81,9 @@ class PrithviDenseConfig(PreTrainedConfig):
         self.image_size = image_size if isinstance(image_size, int) else list(image_size)
         self.mlp_ratio = mlp_ratio
         self.out_indices = None if out_indices is None else list(out_indices)
-        self.necks = [dict(one) for one in necks]
-        self.decoder = dict(decoder or {"name": "UperNetDecoder"})
-        self.head = None if head is None else dict(head)
+        self.necks = list(necks)
+        self.decoder = {"name": "UperNetDecoder"} if decoder is None else decoder
+        self.head = head
         self.rescale = rescale
         self.padding = padding
         super().__init__(**kwargs)
@@ -217,7 +217,9 @@ class PrithviDense(nn.Module):
         self.neck, self.decoder, self.head = parts.necks, parts.decoder, parts.head
 
     @classmethod
-    def describe(cls, config: PrithviDenseConfig, frames: int = 1, tile: int | None = None) -> Geometry:
+    def describe(
+        cls, config: PrithviDenseConfig, frames: int = 1, tile: int | None = None
+    ) -> Geometry:
         """Which windows the network of a configuration takes, and how fine its output is.
 
         Args:
@@ -270,9 +272,7 @@ class PrithviDense(nn.Module):
         return self.padding.cropped(scores, height, width, self.geometry.scale)
 
 
-def _check_fit(
-    geometry: Geometry, channels: int, wanted: int, contract: RasterContract
-) -> None:
+def _check_fit(geometry: Geometry, channels: int, wanted: int, contract: RasterContract) -> None:
     if channels != wanted:
         raise ContractError(
             f"Without a head the network gives the decoder's {channels} channels, "
