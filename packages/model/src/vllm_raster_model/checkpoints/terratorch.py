@@ -49,7 +49,7 @@ def terratorch_facts(source: Source) -> Facts:
         nodata_fill=fed.nodata_fill,
         tile=_tile(shape, fed, task, whole),
         overlap=task.overlap,
-        channel_names=names or ((fed.target,) if fed.target and task.kind == "values" else None),
+        channel_names=names or ((fed.target,) if fed.target and task.kind == "values" and channels == 1 else None),
         licence=source.licence,
         notes=list(fed.notes),
     )
@@ -92,7 +92,7 @@ def _network(task: Task, model: FineTune) -> dict[str, Any]:
 
 def _channels(task: Task, model: FineTune) -> int:
     if task.kind == "values":
-        return 1
+        return model.num_outputs or model.num_classes or 1
     if model.num_classes is None:
         raise ContractError("model_args must say num_classes for a segmentation")
     return model.num_classes
