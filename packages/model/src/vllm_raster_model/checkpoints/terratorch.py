@@ -49,7 +49,8 @@ def terratorch_facts(source: Source) -> Facts:
         nodata_fill=fed.nodata_fill,
         tile=_tile(shape, fed, task, whole),
         overlap=task.overlap,
-        channel_names=names or ((fed.target,) if fed.target and task.kind == "values" and channels == 1 else None),
+        channel_names=names
+        or ((fed.target,) if fed.target and task.kind == "values" and channels == 1 else None),
         licence=source.licence,
         notes=list(fed.notes),
     )
