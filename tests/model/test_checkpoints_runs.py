@@ -370,6 +370,12 @@ def test_refused_models(changes: dict[str, Any], message: str, tmp_path: Path) -
         make_run(tmp_path, TILE, arguments=model_arguments(**changes), data=floods_data(bands=None))
 
 
+@pytest.mark.parametrize("shape", [[6, 64, 96], [6, 1, 64, 96], [1, 6, 64, 96]])
+def test_shape_of_the_input_is_the_tile(shape: list[int], tmp_path: Path) -> None:
+    served_config(tmp_path, run_config(), shape)
+    assert finish(tmp_path, "weights.pt").config.contract.tile.size == 96
+
+
 def test_shape_of_the_input_against_the_model(tmp_path: Path) -> None:
     served_config(tmp_path, run_config(), [3, 32, 32])
     with pytest.raises(ContractError, match=r"shape must be \[6, 1, height, width\]"):

@@ -109,6 +109,8 @@ def _input_shape(whole: Settings, model: FineTune) -> list[int] | None:
         raise ContractError(f"{pixels.where}.shape must be whole numbers, got {shown(shape)}")
     bands, frames = model.backbone.bands.count, model.backbone.frames
     expected = [[bands, frames]] + ([[bands]] if frames == 1 else [])
+    # Some write the batch as well, of one window.
+    expected += [[1, *one] for one in expected]
     if len(shape) < 3 or shape[:-2] not in expected:
         raise ContractError(
             f"{pixels.where}.shape must be [{bands}, {frames}, height, width] for this model, "
