@@ -114,6 +114,8 @@ class TestSameAsUntiled:
         expected = PixelNetwork(contract).ids(pixels)
         np.testing.assert_array_equal(pixels_of(answer)[0], expected)
         assert (answer.effective.upscale, answer.effective.downscale) == (1, downscale)
+        whole = -(-overlap // downscale) * downscale
+        assert answer.effective.overlap == min(whole, 64 - downscale)
 
     @pytest.mark.parametrize("size", SIZES)
     @pytest.mark.parametrize("downscale", [4, 8])

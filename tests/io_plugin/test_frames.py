@@ -219,7 +219,7 @@ class TestDates:
         assert effective.dates_by == ["TIFFTAG_DATETIME", "datetime", None]
         assert effective.coordinates == ["time"]
         (note,) = effective.notes
-        assert "date of frame 3 is unknown" in note
+        assert "date (frame 3) is unknown" in note
 
     def test_a_tag_a_band_of_one_file(self) -> None:
         told = {1: {"datetime": DAYS[0]}, 4: {"datetime": DAYS[1]}, 5: {"datetime": "soon"}}
@@ -234,7 +234,7 @@ class TestDates:
         effective = mapped(make_raster(bands=6, tags=tags), CROPS).effective
         assert effective.dates == [None] * 3
         assert effective.coordinates == []
-        assert "frames 1, 2, 3" in effective.notes[0]
+        assert "(frame 1, 2, 3)" in effective.notes[0]
 
     def test_the_request_wins(self) -> None:
         contents = files(noise(5, 5), tags={"datetime": "2020-01-01"})

@@ -118,10 +118,10 @@ def _find_dates(
         dates = told_dates(series)
     unknown = [str(i) for i, one in enumerate(dates, 1) if one.day is None]
     if unknown:
-        frames = f" of frame{'s'[: len(unknown) - 1]} {', '.join(unknown)}"
+        which = f" (frame {', '.join(unknown)})" if contract.frames > 1 else ""
         notes.append(
-            f"The date{frames if contract.frames > 1 else ''} is unknown and the network was not "
-            "told: no tag of the file says it. Give `dates`"
+            f"The date{which} is unknown and the network was not told: no tag of the file says it. "
+            "Give `dates`"
         )
     days = [one.day for one in dates if one.day is not None]
     if days != sorted(days):

@@ -22,6 +22,8 @@ from vllm_raster_io.uploads import Upload
 
 _SHIFT = 0.01
 """Pixels by which the corners of two files may differ, for writers round."""
+_SHORT = ("size", "reference system", "type")
+"""What fits into a message."""
 
 
 class Series(Closing):
@@ -194,9 +196,6 @@ class _Likeness:
         corners = np.array([(0, 0, 1), (width, 0, 1), (0, height, 1), (width, height, 1)]).T
         found = _matrix(~self._transform) @ _matrix(other._transform) @ corners
         return bool(np.allclose(found, corners, rtol=0, atol=_SHIFT))
-
-
-_SHORT = ("size", "reference system", "type")
 
 
 def _short(crs: CRS | None) -> str:
