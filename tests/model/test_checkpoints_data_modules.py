@@ -224,3 +224,9 @@ def test_numbers_of_a_contract_by_hand(tmp_path: Path) -> None:
 def test_refusals(name: str, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ContractError, match=message):
         feed(name, **arguments)
+
+
+def test_days_count_from_where_the_data_set_counts_them() -> None:
+    """As the data sets of TerraTorch 1.2.13 make temporal coordinates."""
+    assert feed("Sen1Floods11NonGeoDataModule", bands=BANDS).first_day == 0
+    assert feed("FireScarsNonGeoDataModule", bands=BANDS).first_day == 1

@@ -63,6 +63,8 @@ class InputContract(_Part):
         nodata_fill: Stands in for invalid pixels; in the unit of `mean`.
         frames: Number of dates in one input.
         coordinates: What else the network is told: the date of each frame, the place.
+        first_day: Number of 1 January among the days of a year, as in training: 1 or 0. Whoever
+            makes image items counts by it.
     """
 
     bands: tuple[str, ...] = Field(min_length=1)
@@ -73,6 +75,7 @@ class InputContract(_Part):
     nodata_fill: Number = 0.0
     frames: PositiveInt = 1
     coordinates: tuple[Coordinate, ...] = ()
+    first_day: Literal[0, 1] = 1
 
     @model_validator(mode="after")
     def _one_number_a_band(self) -> Self:

@@ -34,6 +34,15 @@ _HARMLESS = {
     "UnflattenSamplesFromChannels",
     "Rearrange",
 }
+_DAYS_FROM_ZERO = {
+    "MBeninSmallHolderCashewsNonGeoDataModule",
+    "MForestNetNonGeoDataModule",
+    "MNzCattleNonGeoDataModule",
+    "MultiTemporalCropClassificationDataModule",
+    "Sen1Floods11NonGeoDataModule",
+}
+"""Those whose data sets give the day of the year less one; the others give it as it is."""
+
 _CROPS = {"CenterCrop", "RandomCrop", "Crop"}
 
 
@@ -49,6 +58,7 @@ class Fed:
         nodata_fill: Stands in for missing pixels, in the unit of `mean`.
         crop: Side of the windows in pixels.
         told_coordinates: Whether it gives places and dates.
+        first_day: Number of 1 January among the days of a year.
         target: What a regression's values are.
         notes: What a person should know.
     """
@@ -60,6 +70,7 @@ class Fed:
     nodata_fill: float | None = None
     crop: int | None = None
     told_coordinates: bool | None = None
+    first_day: int = 1
     target: str | None = None
     notes: tuple[str, ...] = field(default=())
 
@@ -115,6 +126,7 @@ def read_data(data: Settings, model_bands: BandList, model_names_bands: bool) ->
         nodata_fill=None if replacement is None else replacement * module.scale,
         crop=crop,
         told_coordinates=arguments.flag("use_metadata", False),
+        first_day=0 if name in _DAYS_FROM_ZERO else 1,
         target=_TARGETS.get(name),
         notes=tuple(notes),
     )

@@ -30,6 +30,7 @@ class Facts:
         bands: Their names.
         frames: Dates in one input.
         coordinates: What else the network is told.
+        first_day: Number of 1 January among the days of a year.
         mean: One number a band, or one list a band of one number a date.
         std: Like `mean`.
         scale: Factor from stored counts to the unit of `mean`.
@@ -54,6 +55,7 @@ class Facts:
     patch: int
     bands: tuple[str, ...] | None = None
     coordinates: tuple[str, ...] = ()
+    first_day: int = 1
     mean: Statistics | None = None
     std: Statistics | None = None
     scale: float | None = None
@@ -140,6 +142,7 @@ class Facts:
                 "nodata_fill": self.nodata_fill,
                 "frames": self.frames,
                 "coordinates": list(self.coordinates),
+                "first_day": self.first_day,
             },
             "tile": {
                 "size": size,

@@ -47,6 +47,7 @@ def terratorch_facts(source: Source) -> Facts:
         std=fed.std,
         scale=fed.scale,
         nodata_fill=fed.nodata_fill,
+        first_day=fed.first_day,
         tile=_tile(shape, fed, task, whole),
         overlap=task.overlap,
         channel_names=names
