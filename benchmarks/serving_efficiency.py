@@ -113,8 +113,8 @@ def main() -> None:
         source, checkpoint = Path(folder) / "terratorch", Path(folder) / "checkpoint"
         prithvi.make(source, options.size, options.tile)
         begin = time.perf_counter()
-        convert = [sys.executable, "-m", "vllm_raster_model", "convert"]
-        subprocess.run([*convert, str(source), str(checkpoint)], check=True, stdout=sys.stderr)
+        command = [Path(sys.executable).with_name("vllm-raster-model"), "convert"]
+        subprocess.run([*command, source, checkpoint], check=True, stdout=sys.stderr)
         converted = time.perf_counter() - begin
         before = bare(checkpoint, options.seconds)
         figures = served(checkpoint, options.side)
