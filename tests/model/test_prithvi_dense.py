@@ -194,7 +194,7 @@ IDENTITY: dict[str, Any] = {"name": "IdentityDecoder"}
         ({"padding": None}, Fraction(1), 8, 4),
         ({"rescale": False}, Fraction(1), 1, 1),
         ({"rescale": False, "patch_size": 8}, Fraction(1, 2), 1, 16),
-        ({"rescale": False, "patch_size": 8, "padding": None}, Fraction(1, 2), 16, 16),
+        ({"rescale": False, "patch_size": 8, "padding": None}, Fraction(1, 2), 16, 8),
         ({"rescale": False, "necks": [], "decoder": FCN}, Fraction(4), 1, 1),
         ({"rescale": False, "necks": [], "decoder": IDENTITY}, Fraction(1, 4), 1, 8),
         ({"necks": [SELECT, RESHAPE, MAXPOOL], "decoder": UPERNET}, Fraction(1), 1, 1),
@@ -213,6 +213,12 @@ IDENTITY: dict[str, Any] = {"name": "IdentityDecoder"}
             Fraction(1, 12),
             12,
             24,
+        ),
+        (
+            {"rescale": False, "necks": [SELECT, RESHAPE, MAXPOOL], "decoder": UPERNET},
+            Fraction(1, 4),
+            1,
+            8,
         ),
     ],
 )

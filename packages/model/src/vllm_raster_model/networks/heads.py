@@ -4,7 +4,6 @@ Arithmetic, arguments and parameter names are those of TerraTorch's `Segmentatio
 `RegressionHead`. Dropout does nothing when a network is used, but has a place in the names.
 """
 
-from fractions import Fraction
 from itertools import pairwise
 
 import torch
@@ -53,7 +52,7 @@ class SegmentationHead(nn.Module):
             )
         )
         self.head = nn.Sequential(before, nn.Dropout(dropout), nn.Conv2d(widths[-1], channels, 1))
-        self.output = Feature(channels, inputs.scale)
+        self.output = inputs.resized(channels, 1, type(self).__name__)
 
     def forward(self, maps: torch.Tensor) -> torch.Tensor:
         """Maps (batch, inputs, rows, columns) to (batch, channels, rows, columns)."""
@@ -96,8 +95,7 @@ class RegressionHead(nn.Module):
             width = widths[-1]
         self.head = nn.Sequential(*before, nn.Dropout2d(dropout), nn.Conv2d(width, channels, 1))
         self.final_act = activation(final_act or "Identity", type(self).__name__)
-        scale = inputs.map_scale(type(self).__name__) * Fraction(2) ** learned_upscale_layers
-        self.output = Feature(channels, scale)
+        self.output = inputs.resized(channels, 2**learned_upscale_layers, type(self).__name__)
 
     def forward(self, maps: torch.Tensor) -> torch.Tensor:
         """Maps (batch, inputs, rows, columns) to (batch, channels, rows, columns), enlarged."""

@@ -61,7 +61,7 @@ class ReshapeTokensToImage(Neck):
         temporal_inputs: bool = False,
         *,
         steps: int,
-        largest: Grid,
+        rows: int | None,
     ) -> None:
         super().__init__()
         name = type(self).__name__
@@ -75,11 +75,11 @@ class ReshapeTokensToImage(Neck):
             f"the number of dates over the tubelet size, {steps}",
         )
         refuse_unless(
-            h is None or h == largest[0],
+            h is None or rows is None or h == rows,
             name,
             "h",
             h,
-            f"null or the rows of patches of the largest window, {largest[0]}",
+            f"null or the rows of patches of the largest window, {rows}",
         )
         self.steps = steps
         self.outputs = [
@@ -107,7 +107,7 @@ class InterpolateToPyramidal(Neck):
         self.factors = [scale_factor**n for n in range(len(inputs), 0, -1)]
         self.mode = mode
         self.outputs = [
-            Feature(one.channels, one.map_scale(name) * factor)
+            one.resized(one.channels, factor, name)
             for one, factor in zip(inputs, self.factors, strict=True)
         ]
 
@@ -128,7 +128,7 @@ class MaxpoolToPyramidal(Neck):
         refuse_unless(_positive(kernel_size), name, "kernel_size", kernel_size, "an integer > 0")
         self.factors = [kernel_size**n for n in range(len(inputs))]
         self.outputs = [
-            Feature(one.channels, one.map_scale(name) / factor)
+            one.resized(one.channels, Fraction(1, factor), name)
             for one, factor in zip(inputs, self.factors, strict=True)
         ]
 
@@ -174,7 +174,7 @@ def pyramid_features(inputs: list[Feature], reader: str) -> list[Feature]:
     """The features of a learned pyramid over four maps."""
     narrower, finer = (4, 2, 1, 1), (Fraction(4), Fraction(2), Fraction(1), Fraction(1, 2))
     return [
-        Feature(one.channels // part, one.map_scale(reader) * scale)
+        one.resized(one.channels // part, scale, reader)
         for one, part, scale in zip(inputs, narrower, finer, strict=True)
     ]
 
@@ -191,9 +191,8 @@ class AddBottleneckLayer(Neck):
     def __init__(self, inputs: list[Feature]) -> None:
         super().__init__()
         last = inputs[-1]
-        last.map_scale(type(self).__name__)
         self.bottleneck = nn.Conv2d(last.channels, last.channels // 2, 1)
-        self.outputs = [*inputs, Feature(last.channels // 2, last.scale)]
+        self.outputs = [*inputs, last.resized(last.channels // 2, 1, type(self).__name__)]
 
     def forward(self, features: list[torch.Tensor], grid: Grid) -> list[torch.Tensor]:
         """See `Neck.forward`."""
@@ -215,7 +214,7 @@ NECKS: dict[str, type[nn.Module]] = {
 
 
 def build_necks(
-    described: Sequence[Any], features: list[Feature], steps: int, largest: Grid
+    described: Sequence[Any], features: list[Feature], steps: int, rows: int | None
 ) -> tuple[nn.ModuleList, list[list[Feature]]]:
     """Builds the necks of a configuration, one after the other.
 
@@ -224,7 +223,7 @@ def build_necks(
             are laid out as maps, as in TerraTorch.
         features: What the encoder gives.
         steps: Dates over tubelet size.
-        largest: Grid of patches of the largest window.
+        rows: Rows of patches of the largest window; None where that is not known.
 
     Returns:
         The necks, and the features before the first and behind each of them.
@@ -237,7 +236,7 @@ def build_necks(
     for i, one in enumerate(
         described or [{"name": "ReshapeTokensToImage", "effective_time_dim": steps}]
     ):
-        neck = build_part(f"necks[{i}]", NECKS, one, stages[-1], steps=steps, largest=largest)
+        neck = build_part(f"necks[{i}]", NECKS, one, stages[-1], steps=steps, rows=rows)
         necks.append(neck)
         stages.append(neck.outputs)
     return necks, stages

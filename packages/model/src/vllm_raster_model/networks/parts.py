@@ -5,10 +5,11 @@ A checkpoint names its necks, decoder and head the way TerraTorch's configuratio
 """
 
 import inspect
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, Self
 
 from torch import nn
 
@@ -22,10 +23,18 @@ class Feature:
     Attributes:
         channels: Channels of the map, or numbers in a token.
         scale: Side of a patch in pixels of the map; None while it is still tokens.
+        whole: What rows and columns of patches must be multiples of, or the map has fewer pixels
+            than `scale` says.
     """
 
     channels: int
     scale: Fraction | None
+    whole: int = 1
+
+    def resized(self, channels: int, factor: Fraction | int, reader: str) -> Self:
+        """A map with other channels and `factor` times the resolution; see `map_scale`."""
+        scale = self.map_scale(reader) * factor
+        return type(self)(channels, scale, math.lcm(self.whole, scale.denominator))
 
     def map_scale(self, reader: str) -> Fraction:
         """The scale of a map.

@@ -3,10 +3,7 @@
 Arithmetic, arguments and parameter names are those of TerraTorch's `EncoderDecoderFactory`.
 """
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import torch
@@ -17,9 +14,10 @@ from transformers import PreTrainedConfig
 from vllm_raster_model.contract import RasterContract
 from vllm_raster_model.errors import ContractError
 from vllm_raster_model.networks.decoders import DECODERS
+from vllm_raster_model.networks.geometry import Geometry
 from vllm_raster_model.networks.heads import HEADS
 from vllm_raster_model.networks.layers import Layers
-from vllm_raster_model.networks.necks import Grid, SelectIndices, build_necks
+from vllm_raster_model.networks.necks import SelectIndices, build_necks
 from vllm_raster_model.networks.padding import PADDINGS, Padding
 from vllm_raster_model.networks.parts import Feature, build_part
 from vllm_raster_model.networks.prithvi import PrithviEncoder, check_width, steps_of
@@ -103,53 +101,19 @@ class PrithviDenseConfig(PreTrainedConfig):
             )
 
 
-@dataclass(frozen=True)
-class Geometry:
-    """Which windows a network takes, and how fine its output is.
-
-    Attributes:
-        scale: Output pixels to an input pixel along each axis.
-        minimum: Smallest side of a window in pixels.
-        multiple: What a side must be a multiple of, in pixels.
-    """
-
-    scale: Fraction
-    minimum: int
-    multiple: int
-
-    @property
-    def upscale(self) -> int:
-        """The contract's `output.upscale`.
-
-        Raises:
-            ContractError: A pixel is no whole number of the other's.
-        """
-        return self._whole().numerator
-
-    @property
-    def downscale(self) -> int:
-        """The contract's `output.downscale`; raises as `upscale` does."""
-        return self._whole().denominator
-
-    def _whole(self) -> Fraction:
-        if 1 not in (self.scale.numerator, self.scale.denominator):
-            raise ContractError(
-                f"The network gives {self.scale} output pixels to an input pixel along each axis, "
-                "and neither that nor its inverse is whole: set rescale to true"
-            )
-        return self.scale
-
-
 class _Parts:
     """Necks, decoder and head, and what is known of the features between them."""
 
     def __init__(
-        self, config: PrithviDenseConfig, frames: int, channels: int, largest: Grid
+        self, config: PrithviDenseConfig, frames: int, channels: int, tile: int | None
     ) -> None:
         steps = steps_of(frames, config.tubelet_size)
         count = config.depth if config.out_indices is None else len(config.out_indices)
         tokens = [Feature(config.embed_dim, None)] * count
-        self.necks, stages = build_necks(config.necks, tokens, steps, largest)
+        rows = None
+        if tile is not None:
+            rows = _padding(config).padded(tile) // config.patch_size
+        self.necks, stages = build_necks(config.necks, tokens, steps, rows)
         self.decoder = build_part("decoder", DECODERS, config.decoder, stages[-1])
         self.head = None
         self.output: Feature = self.decoder.output
@@ -161,20 +125,13 @@ class _Parts:
 
     def geometry(self, config: PrithviDenseConfig) -> Geometry:
         """See `Geometry`."""
-        patch = config.patch_size
-        scale = Fraction(1)
-        if not config.rescale:
-            scale = self.output.map_scale("The output") / patch
-        fewest = max(math.ceil(1 / one) for one in self.scales)
-        whole = math.lcm(*(one.denominator for one in self.scales)) if not config.rescale else 1
-        if config.padding is None:
-            return Geometry(scale, fewest * patch, whole * patch)
-        # Padding makes two patches of one pixel, and an even number in any case.
-        minimum = 1 if fewest <= 2 else fewest * patch
-        if scale >= 1 and whole <= 2:
-            return Geometry(scale, minimum, 1)
-        # Half of the padding on each side would move the output by a part of its pixel.
-        return Geometry(scale, minimum, math.lcm(2, whole) * patch)
+        return Geometry.of(
+            self.output,
+            self.scales,
+            config.patch_size,
+            rescale=config.rescale,
+            padded=config.padding is not None,
+        )
 
 
 class PrithviDense(nn.Module):
@@ -192,12 +149,15 @@ class PrithviDense(nn.Module):
     ) -> None:
         super().__init__()
         wanted = channels or contract.output.channels
-        size = contract.tile.size
-        self.padding = Padding(config.padding, 2 * config.patch_size)
-        rows = self.padding.padded(size) // config.patch_size
-        parts = _Parts(config, contract.input.frames, wanted, (rows, rows))
+        self.padding = _padding(config)
+        parts = _Parts(config, contract.input.frames, wanted, contract.tile.size)
         self.geometry = parts.geometry(config)
-        _check_fit(self.geometry, parts.output.channels, wanted, contract)
+        if parts.output.channels != wanted:
+            raise ContractError(
+                f"Without a head the network gives the decoder's {parts.output.channels} channels, "
+                f"but {wanted} are wanted"
+            )
+        self.geometry.check(contract)
         self.patch_size = config.patch_size
         self.out_indices = _numbers(config.out_indices, config.depth)
         self.rescale = config.rescale
@@ -228,14 +188,14 @@ class PrithviDense(nn.Module):
         Args:
             config: Of the network.
             frames: Dates in one input.
-            tile: Side of the largest window, for a ReshapeTokensToImage that is told its rows.
+            tile: Side of the largest window, against which a ReshapeTokensToImage that is told
+                its rows is checked; None for no check.
 
         Raises:
             ContractError: A part is not supported or does not fit the others.
         """
-        patches = (tile or config.patch_size) // config.patch_size
         with torch.device("meta"):
-            return _Parts(config, frames, 1, (patches, patches)).geometry(config)
+            return _Parts(config, frames, 1, tile).geometry(config)
 
     @property
     def minimum_side(self) -> int:
@@ -274,30 +234,10 @@ class PrithviDense(nn.Module):
         return self.padding.cropped(scores, height, width, self.geometry.scale)
 
 
+def _padding(config: PrithviDenseConfig) -> Padding:
+    # An even number of patches, which pyramids can halve.
+    return Padding(config.padding, 2 * config.patch_size)
+
+
 def _numbers(indices: Sequence[int] | None, depth: int) -> list[int]:
     return list(range(depth)) if indices is None else [i % depth for i in indices]
-
-
-def _check_fit(geometry: Geometry, channels: int, wanted: int, contract: RasterContract) -> None:
-    if channels != wanted:
-        raise ContractError(
-            f"Without a head the network gives the decoder's {channels} channels, "
-            f"but {wanted} are wanted"
-        )
-    output, tile = contract.output, contract.tile
-    if (geometry.upscale, geometry.downscale) != (output.upscale, output.downscale):
-        raise ContractError(
-            f"raster.output.upscale and downscale must be {geometry.upscale} and "
-            f"{geometry.downscale} for this network, got {output.upscale} and {output.downscale}"
-        )
-    if tile.multiple_of % geometry.multiple:
-        raise ContractError(
-            f"raster.tile.multiple_of must be a multiple of {geometry.multiple} pixels for this "
-            f"network, got {tile.multiple_of}"
-        )
-    smallest = tile.minimum or (1 if geometry.multiple == 1 else tile.multiple_of)
-    if smallest < geometry.minimum:
-        raise ContractError(
-            f"raster.tile.minimum must be at least {geometry.minimum} pixels for this network, "
-            f"got {smallest}"
-        )

@@ -52,7 +52,7 @@ class _ASPPDecoder(nn.Module):
 
     def output_of(self, channels: int) -> Feature:
         """The feature that it gives, of so many channels."""
-        return Feature(channels, self.features[0].map_scale(type(self).__name__))
+        return self.features[0].resized(channels, 1, type(self).__name__)
 
     def fuse(self, maps: list[torch.Tensor]) -> torch.Tensor:
         """Fuses the maps that it reads into (batch, channels) at the first one's resolution."""

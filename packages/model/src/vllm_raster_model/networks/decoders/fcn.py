@@ -3,7 +3,6 @@
 Arithmetic, arguments and parameter names are those of TerraTorch's `FCNDecoder`.
 """
 
-from fractions import Fraction
 from itertools import pairwise
 
 import torch
@@ -28,7 +27,7 @@ class FCNDecoder(nn.Module):
         read = pick(inputs, in_index, name, "in_index")
         self.in_index = in_index
         self.features = [read]
-        self.output = Feature(channels, read.map_scale(name) * Fraction(2) ** num_convs)
+        self.output = read.resized(channels, 2**num_convs, name)
         widths = [read.channels] + [channels] * num_convs
         self.convs = nn.Sequential(*(_doubling(old, new) for old, new in pairwise(widths)))
 

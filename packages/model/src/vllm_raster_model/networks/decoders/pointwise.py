@@ -38,7 +38,7 @@ class LinearDecoder(nn.Module):
         read = pick(inputs, in_index, name, "in_index")
         self.in_index = in_index
         self.features = [read]
-        self.output = Feature(num_classes, read.map_scale(name) * upsampling_size)
+        self.output = read.resized(num_classes, upsampling_size, name)
         self.conv = nn.ConvTranspose2d(read.channels, num_classes, upsampling_size, upsampling_size)
 
     def forward(self, maps: list[torch.Tensor]) -> torch.Tensor:

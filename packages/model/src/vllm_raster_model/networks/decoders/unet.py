@@ -40,7 +40,7 @@ class UNetDecoder(nn.Module):
             attention_type in (None, "scse"), name, "attention_type", attention_type, "null or scse"
         )
         self.features = inputs
-        self.output = Feature(channels[-1], inputs[0].map_scale(name))
+        self.output = inputs[0].resized(channels[-1], 1, name)
         coarse_first = [one.channels for one in reversed(inputs)]
         before = [coarse_first[0], *channels[:-1]]
         skips = [*coarse_first[1:], 0]

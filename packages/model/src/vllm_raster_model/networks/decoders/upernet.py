@@ -35,7 +35,7 @@ class UperNetDecoder(nn.Module):
             add_pyramid(self, inputs)
             inputs = pyramid_features(inputs, type(self).__name__)
         self.features = inputs
-        self.output = Feature(channels, inputs[0].map_scale(type(self).__name__))
+        self.output = inputs[0].resized(channels, 1, type(self).__name__)
         widths = [one.channels for one in inputs]
         self.psp_modules = nn.ModuleList(
             nn.Sequential(nn.AdaptiveAvgPool2d(pool), ConvNormReLU(widths[-1], channels, 1))
