@@ -1,0 +1,245 @@
+"""Files of the server that clients may name: only what lies under a root, wherever links lead.
+
+A name is looked up with `O_PATH`, which gives a hold on what is there but opens nothing, so that
+no device or pipe is touched; then the kernel says where that very thing lies, and only then is it
+opened through the hold. Nothing that changes in between leads anywhere else. A name that is not
+under a root as it stands is not looked up at all.
+"""
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Self
+
+from vllm_raster_io.errors import AccessError, RequestError, ServingError
+from vllm_raster_io.files import DiskFile
+
+_LONGEST = 4096
+_ENDINGS = (".tif", ".tiff")
+_MODE = 0o644
+_NOT_TO_READ = (
+    "`data` names no file that may be read: with data_format 'path' it must be the path of a "
+    "regular file in one of the folders that this server is set up to read from"
+)
+_NOT_TO_WRITE = (
+    "`out_path` names no place that may be written to: it must be a file name ending with .tif or "
+    ".tiff, or nothing but a folder, and the folder must exist among those that this server is "
+    "set up to write to"
+)
+
+
+@dataclass(frozen=True)
+class Root:
+    """A folder under which files may be named.
+
+    Attributes:
+        given: As whoever started the server named it, absolute.
+        resolved: Without links.
+    """
+
+    given: str
+    resolved: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Reads a setting.
+
+        Raises:
+            ValueError: It is no folder that may be a root; says what was expected.
+        """
+        if "\0" in text or not os.path.isabs(text):
+            raise ValueError("should be an absolute path")
+        try:
+            resolved = os.path.realpath(text, strict=True)
+        except OSError as error:
+            raise ValueError(f"should be a folder that exists ({error.strerror})") from None
+        if not os.path.isdir(resolved):
+            raise ValueError("should be a folder, and is none")
+        if resolved in ("/", "/dev") or resolved.startswith(("/proc", "/sys")):
+            raise ValueError("should be a folder of rasters, not the whole system's")
+        return cls(os.path.normpath(text), resolved)
+
+    def holds(self, path: str) -> bool:
+        """Whether an absolute path begins with the root's, in either form."""
+        return any(path.startswith(f"{one}/") or path == one for one in (self.given, self.resolved))
+
+
+def open_file(name: str, roots: Sequence[Root]) -> DiskFile:
+    """Opens a file that a client names.
+
+    Args:
+        name: A path under a root, or relative to one; of several, the first that has it.
+        roots: Where files may be read.
+
+    Raises:
+        AccessError: There is no such file that may be read. Of anything else that could be the
+            reason, existence outside of the roots above all, the message says nothing.
+    """
+    with _held(name, roots) as hold:
+        if hold is None or not stat.S_ISREG(os.fstat(hold).st_mode):
+            raise AccessError(_NOT_TO_READ)
+        try:
+            return DiskFile(os.open(_name_of(hold), os.O_RDONLY))
+        except OSError:
+            raise AccessError(_NOT_TO_READ) from None
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a map is to be written, found to be allowed and free.
+
+    Attributes:
+        name: As the client may name it.
+    """
+
+    name: str
+    _folder: str
+    _file: str
+    _overwrite: bool
+    _roots: tuple[Root, ...]
+
+    @classmethod
+    def choose(cls, name: str | None, overwrite: bool, roots: Sequence[Root]) -> Self:
+        """Finds the place for a map.
+
+        Args:
+            name: A file's path under a root, or relative to one, or a folder's, in which the
+                file gets a random name; without it, that is the first root.
+            overwrite: Whether a file may be there already.
+            roots: Where files may be written, at least one.
+
+        Raises:
+            AccessError: It is not one where a file may be written.
+            RequestError: There is one already.
+        """
+        folder, file = (roots[0].resolved, "") if name is None else _split(name, roots)
+        shown = name
+        if not file:
+            file = f"{secrets.token_hex(16)}{_ENDINGS[0]}"
+            shown = os.path.join(name or "", file)
+        if file.startswith(".") or not file.lower().endswith(_ENDINGS):
+            raise AccessError(_NOT_TO_WRITE)
+        target = cls(shown or file, folder, file, overwrite, tuple(roots))
+        with target._opened() as descriptor:
+            target._check_free(descriptor)
+        return target
+
+    def write(self, content: bytes) -> None:
+        """Writes the file: all of it is there at once, or none.
+
+        Raises:
+            AccessError: The folder is not there any more.
+            RequestError: There is a file of this name by now.
+            ServingError: The disk is full, or the like.
+        """
+        with self._opened() as folder:
+            self._check_free(folder)
+            draft = f".{secrets.token_hex(16)}.part"
+            try:
+                self._write_draft(draft, folder, content)
+                self._name_draft(draft, folder)
+            except FileExistsError:
+                raise RequestError(_taken(self.name)) from None
+            except OSError as error:
+                raise ServingError(f"The map could not be written: {error.strerror}") from None
+            finally:
+                with suppress(OSError):
+                    os.unlink(draft, dir_fd=folder)
+
+    def _write_draft(self, draft: str, folder: int, content: bytes) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        with open(os.open(draft, flags, _MODE, dir_fd=folder), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _name_draft(self, draft: str, folder: int) -> None:
+        if self._overwrite:
+            os.replace(draft, self._file, src_dir_fd=folder, dst_dir_fd=folder)
+        else:
+            # Unlike a rename, a second name is not given where there is one.
+            os.link(draft, self._file, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        with _held(self._folder, self._roots) as hold:
+            if hold is None or not stat.S_ISDIR(os.fstat(hold).st_mode):
+                raise AccessError(_NOT_TO_WRITE)
+            yield hold
+
+    def _check_free(self, folder: int) -> None:
+        try:
+            found = os.stat(self._file, dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return
+        except OSError:
+            raise AccessError(_NOT_TO_WRITE) from None
+        if not self._overwrite:
+            raise RequestError(_taken(self.name))
+        if not stat.S_ISREG(found.st_mode):
+            raise AccessError(_NOT_TO_WRITE)
+
+
+def _taken(name: str) -> str:
+    return (
+        f"`out_path` {os.path.basename(name)!r} is there already, and files are not overwritten "
+        "unless the request says `overwrite`: true. Choose another name"
+    )
+
+
+def _split(name: str, roots: Sequence[Root]) -> tuple[str, str]:
+    """Folder and file of a path; no file where the path is a folder's."""
+    if name.endswith("/"):
+        return name, ""
+    with _held(name, roots) as hold:
+        if hold is not None and stat.S_ISDIR(os.fstat(hold).st_mode):
+            return name, ""
+    return os.path.split(name)
+
+
+@contextmanager
+def _held(name: str, roots: Sequence[Root]) -> Iterator[int | None]:
+    """A hold on what a name leads to, or None where that is nothing under a root."""
+    hold = next(_holds(name, roots), None)
+    try:
+        yield hold
+    finally:
+        if hold is not None:
+            os.close(hold)
+
+
+def _holds(name: str, roots: Sequence[Root]) -> Iterator[int]:
+    for path in _places(name, roots):
+        try:
+            hold = os.open(path, os.O_PATH)
+        except (OSError, ValueError):
+            continue
+        if _lies_within(hold, roots):
+            yield hold
+        else:
+            os.close(hold)
+
+
+def _places(name: str, roots: Sequence[Root]) -> list[str]:
+    """Where a name may be looked up."""
+    if "\0" in name or len(name) > _LONGEST or ".." in name.split("/"):
+        return []
+    if not os.path.isabs(name):
+        return [os.path.join(root.resolved, name) for root in roots]
+    path = os.path.normpath(name)
+    return [path] if any(root.holds(path) for root in roots) else []
+
+
+def _lies_within(hold: int, roots: Sequence[Root]) -> bool:
+    try:
+        path = os.readlink(_name_of(hold))
+    except OSError:
+        return False
+    return any(path == one.resolved or path.startswith(f"{one.resolved}/") for one in roots)
+
+
+def _name_of(descriptor: int) -> str:
+    return f"/proc/self/fd/{descriptor}"
