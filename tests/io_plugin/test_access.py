@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from vllm_raster_io import uploads
-from vllm_raster_io.access import read_source
+from vllm_raster_io.access import read_sources
 from vllm_raster_io.errors import AccessError, LimitError, RasterIOError, RequestError
 from vllm_raster_io.limits import Limits
 from vllm_raster_io.requests import RasterRequest
@@ -134,7 +134,7 @@ class TestLimit:
 
 def sent(data: str | Upload) -> bytes:
     """What the server has of a file, which is told by its first bytes too."""
-    upload = read_source(RasterRequest(data=data))
+    (upload,) = read_sources(RasterRequest(data=data))
     content = bytes(upload.memory.getbuffer())
     assert upload.head == content[:16]
     return content
@@ -142,6 +142,6 @@ def sent(data: str | Upload) -> bytes:
 
 def refusal(kind: type[RasterIOError], **fields: Any) -> str:
     with pytest.raises(RasterIOError) as caught:
-        read_source(RasterRequest(**fields))
+        read_sources(RasterRequest(**fields))
     assert type(caught.value) is kind
     return str(caught.value)

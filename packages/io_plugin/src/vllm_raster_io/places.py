@@ -21,9 +21,12 @@ Array = npt.NDArray[np.float64]
 def centres(dataset: DatasetReader, windows: list[Window]) -> Array | None:
     """Latitude and longitude in degrees, WGS 84, of the centre of each window.
 
+    That is the middle of the window as it is cut, before a network pads it: where a scene is
+    smaller than a window, or its last window is, the middle of those pixels.
+
     Returns:
-        (windows, 2) in the order (latitude, longitude), which is that of training; None where
-        the dataset does not tell where it lies.
+        (windows, 2) in the order (latitude, longitude), which is that of training; NaN for a
+        window that is not on Earth, None where the dataset does not tell where any lies.
     """
     crs, to_ground = _reference(dataset)
     if crs is None or to_ground is None or not (crs.is_geographic or crs.is_projected):
@@ -35,11 +38,12 @@ def centres(dataset: DatasetReader, windows: list[Window]) -> Array | None:
     except GDAL_ERRORS:
         return None  # a reference system that is not of this Earth, or a place beside it
     # Longitudes from 0 to 360 are common, and scenes reach across the date line; NaN is no place.
-    if not ((np.abs(latitude) <= 90) & (np.abs(longitude) <= 360)).all():
+    known = (np.abs(latitude) <= 90) & (np.abs(longitude) <= 360)
+    if not known.any():
         return None
     beyond = np.abs(longitude) > 180
-    longitude[beyond] = (longitude[beyond] + 180) % 360 - 180
-    return np.stack([latitude, longitude], axis=1)
+    longitude[beyond & known] = (longitude[beyond & known] + 180) % 360 - 180
+    return np.where(known[:, None], np.stack([latitude, longitude], axis=1), np.nan)
 
 
 def _reference(dataset: DatasetReader) -> tuple[Any, Array | None]:
