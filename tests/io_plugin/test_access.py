@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from vllm_raster_io import uploads
-from vllm_raster_io.access import read_sources
+from vllm_raster_io.access import Access
 from vllm_raster_io.errors import AccessError, LimitError, RasterIOError, RequestError
 from vllm_raster_io.limits import Limits
 from vllm_raster_io.requests import RasterRequest
@@ -93,9 +93,9 @@ def test_nothing_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"data": "/etc/passwd", "data_format": "path"}, "reads no file of its own for a client"),
-        ({"data": "http://10.0.0.1/", "data_format": "url"}, "reads no URL for a client"),
-        ({"data": "SUkqAA==", "out_data_format": "path"}, "writes no file for a client"),
+        ({"data": "/etc/passwd", "data_format": "path"}, "not set up to read files of its own"),
+        ({"data": "http://10.0.0.1/", "data_format": "url"}, "not set up to fetch URLs"),
+        ({"data": "SUkqAA==", "out_data_format": "path"}, "not set up to write files"),
     ],
 )
 def test_paths_and_urls_are_refused_with_the_reason(fields: dict[str, Any], told: str) -> None:
@@ -112,14 +112,14 @@ def test_a_path_is_refused_even_if_the_file_came_too() -> None:
 class TestLimit:
     @pytest.fixture(autouse=True)
     def _small(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(uploads, "LIMITS", Limits(encoded_bytes=16))
+        monkeypatch.setattr(uploads, "LIMITS", Limits(bytes=16))
 
     def test_as_much_as_allowed(self) -> None:
         assert sent(base64.b64encode(bytes(12)).decode()) == bytes(12)
 
     def test_one_more(self) -> None:
         message = refusal(LimitError, data="A" * 17)
-        assert "17 encoded bytes" in message
+        assert "17 bytes" in message
         assert "at most 16" in message
 
     def test_line_breaks_count(self) -> None:
@@ -134,14 +134,20 @@ class TestLimit:
 
 def sent(data: str | Upload) -> bytes:
     """What the server has of a file, which is told by its first bytes too."""
-    (upload,) = read_sources(RasterRequest(data=data))
-    content = bytes(upload.memory.getbuffer())
-    assert upload.head == content[:16]
+    (file,) = Access().sources(RasterRequest(data=data))
+    content = bytes(file.content[:])
+    assert file.head == content[:16]
     return content
+
+
+def serve(request: RasterRequest) -> None:
+    access = Access()
+    access.target(request)
+    access.sources(request)
 
 
 def refusal(kind: type[RasterIOError], **fields: Any) -> str:
     with pytest.raises(RasterIOError) as caught:
-        read_sources(RasterRequest(**fields))
+        serve(RasterRequest(**fields))
     assert type(caught.value) is kind
     return str(caught.value)

@@ -47,6 +47,11 @@ class Deadline:
             )
         return left
 
+    @property
+    def cancelled(self) -> bool:
+        """Whether nobody waits any more."""
+        return self._cancelled.is_set()
+
     def cancel(self) -> None:
         """Says that nobody waits any more."""
         self._cancelled.set()

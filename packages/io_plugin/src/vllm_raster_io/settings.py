@@ -84,7 +84,7 @@ class Settings(BaseModel):
                 raise ValueError(
                     f"allowed_private_hosts: should name each host, got '*.{one.name}'"
                 )
-        if self.allowed_hosts or self.allowed_private_hosts:
+        if self.fetches:
             try:
                 tempfile.gettempdir()
             except FileNotFoundError as error:
@@ -93,6 +93,11 @@ class Settings(BaseModel):
                     "TMPDIR to one that can be written to"
                 ) from None
         return self
+
+    @property
+    def fetches(self) -> bool:
+        """Whether any URL is fetched."""
+        return bool(self.allowed_hosts or self.allowed_private_hosts)
 
     @classmethod
     def load(cls, environ: Mapping[str, str] | None = None) -> Self:
