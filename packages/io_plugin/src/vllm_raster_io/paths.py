@@ -120,7 +120,7 @@ class Target:
         if not file:
             file = f"{secrets.token_hex(16)}{_ENDINGS[0]}"
             shown = os.path.join(name or "", file)
-        if file.startswith(".") or not file.lower().endswith(_ENDINGS):
+        if file.startswith(".") or not file.lower().endswith(_ENDINGS) or not file.isprintable():
             raise AccessError(_NOT_TO_WRITE)
         target = cls(shown or file, folder, file, overwrite, tuple(roots))
         with target._opened() as descriptor:
@@ -214,6 +214,7 @@ def _held(name: str, roots: Sequence[Root]) -> Iterator[int | None]:
 def _holds(name: str, roots: Sequence[Root]) -> Iterator[int]:
     for path in _places(name, roots):
         try:
+            path.encode()  # Python takes some that are no text
             hold = os.open(path, os.O_PATH)
         except (OSError, ValueError):
             continue
@@ -229,7 +230,7 @@ def _places(name: str, roots: Sequence[Root]) -> list[str]:
         return []
     if not os.path.isabs(name):
         return [os.path.join(root.resolved, name) for root in roots]
-    path = os.path.normpath(name)
+    path = os.path.normpath(f"/{name.lstrip('/')}")
     return [path] if any(root.holds(path) for root in roots) else []
 
 

@@ -5,6 +5,7 @@ TOML file that VLLM_RASTER_CONFIG names; where both are, the variable counts.
 """
 
 import os
+import re
 import tempfile
 import tomllib
 from collections.abc import Mapping
@@ -31,7 +32,8 @@ _PREFIX = "VLLM_RASTER_"
 _CONFIG = "CONFIG"
 _LIMIT = "max_"
 _TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-_ALIKE = 0.75
+_ALIKE = 0.7
+_NUMBER = re.compile(r"-?[0-9]+")
 
 
 def _parsed(kind: type[Root] | type[HostRule]) -> BeforeValidator:
@@ -146,7 +148,7 @@ def _from_file(path: str | None) -> tuple[dict[str, Any], dict[str, str]]:
         ) from None
     for name in values:
         if name not in _NAMES:
-            raise SettingsError(f"{path}: {_unknown(name, name)}. There are {', '.join(_NAMES)}")
+            raise SettingsError(f"{path}: {_unknown(name, name)} There are {', '.join(_NAMES)}")
     return values, {name: f"{path}: {name}" for name in values}
 
 
@@ -154,7 +156,7 @@ def _from_text(name: str, text: str) -> object:
     """A variable's value; as it is where it cannot be, for the message."""
     text = text.strip()
     if name in _LIMITS:
-        return int(text) if text.lstrip("-").isdecimal() else text
+        return int(text) if _NUMBER.fullmatch(text) else text
     if Settings.model_fields[name].annotation is bool:
         return _TRUTHS.get(text.lower(), text)
     return [one for part in text.split(",") if (one := part.strip())]
@@ -168,13 +170,15 @@ def _check_spelling(environ: Mapping[str, str]) -> None:
             continue
         name = variable[len(_PREFIX) :].lower()
         if name.startswith((_LIMIT, "allow")) or get_close_matches(name, _NAMES, 1, _ALIKE):
-            raise SettingsError(f"{_unknown(variable, name)}. There are {', '.join(sorted(known))}")
+            raise SettingsError(f"{_unknown(variable, name)} There are {', '.join(sorted(known))}")
 
 
 def _unknown(shown: str, name: str) -> str:
+    told = f"{shown} is no setting of the IO processor `raster`"
     close = get_close_matches(name.lower(), _NAMES, 1)
-    hint = f"; did you mean {close[0] if shown == name else _PREFIX + close[0].upper()}?"
-    return f"{shown} is no setting of the IO processor `raster`{hint if close else ''}"
+    if not close:
+        return f"{told}."
+    return f"{told}; did you mean {close[0] if shown == name else _PREFIX + close[0].upper()}?"
 
 
 def _problem(error: dict[str, Any], origins: Mapping[str, str]) -> str:
