@@ -1,5 +1,6 @@
 """Files of the server that a client names: those under a root, and nothing else."""
 
+import errno
 import os
 import socket
 import stat
@@ -481,14 +482,13 @@ class TestWriting:
 
     @pytest.mark.parametrize("when", ["before", "after"])
     def test_nothing_is_overwritten(self, root: Root, inside: Path, when: str) -> None:
-        if when == "after":
-            target = Target.choose("new.tif", False, [root])
+        def choose() -> Target:
+            return Target.choose("new.tif", False, [root])
+
+        target = choose() if when == "after" else None
         (inside / "new.tif").write_bytes(b"old")
         with pytest.raises(RequestError, match=r"'new.tif' is there already.*`overwrite`: true"):
-            if when == "before":
-                Target.choose("new.tif", False, [root])
-            else:
-                target.write(b"a map")
+            target.write(b"a map") if target else choose()
         assert (inside / "new.tif").read_bytes() == b"old"
         assert not list(inside.glob(".*"))
 
@@ -529,6 +529,29 @@ class TestWriting:
         assert (inside / "scene.tif").read_bytes() == b"a map"
         write("new.tif", overwrite=True)
         assert not list(inside.glob(".*"))
+
+    def test_a_file_system_without_links(
+        self, write: Any, inside: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def link(*_: Any, **__: Any) -> None:
+            raise OSError(errno.EPERM, "Operation not permitted")
+
+        monkeypatch.setattr(os, "link", link)
+        write("map.tif")
+        assert (inside / "map.tif").read_bytes() == b"a map"
+        with pytest.raises(RequestError, match="is there already"):
+            write("map.tif", b"another")
+        monkeypatch.setattr(Target, "_check_free", lambda *_: None)  # as if it came this moment
+        with pytest.raises(RequestError, match="is there already"):
+            write("map.tif", b"another")
+        assert (inside / "map.tif").read_bytes() == b"a map"
+        assert not list(inside.glob(".*"))
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+    def test_a_folder_the_server_may_not_write_to(self, write: Any, inside: Path) -> None:
+        (inside / "deep").chmod(0o500)
+        with pytest.raises(AccessError):
+            write("deep/map.tif")
 
     @pytest.mark.parametrize("kind", ["folder", "pipe"])
     def test_only_files_are_overwritten(self, write: Any, inside: Path, kind: str) -> None:

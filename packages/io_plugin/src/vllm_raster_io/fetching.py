@@ -49,17 +49,16 @@ class Fetcher:
             RasterError: The host does not answer, or not with a file.
         """
         tally = Tally() if tally is None else tally
-        with _naming("`data`: the URL"):
-            url = FileUrl.parse(text)
-            self._check(url)
+        url: FileUrl | None = None
+        location = text
         for number in range(LIMITS.redirects + 1):
-            with _naming(f"`data`: redirect {number} of the URL" if number else "`data`: the URL"):
-                result = self._ask(url, deadline, tally)
-                if isinstance(result, DiskFile):
-                    return result
-            with _naming(f"`data`: redirect {number + 1} of the URL"):
-                url = url.follow(result)
+            with _naming(f"redirect {number} of the URL" if number else "the URL", deadline):
+                url = FileUrl.parse(location) if url is None else url.follow(location)
                 self._check(url)
+                answer = self._ask(url, deadline, tally)
+            if isinstance(answer, DiskFile):
+                return answer
+            location = answer
         raise LimitError(
             f"`data`: the URL is redirected more often than the {LIMITS.redirects} times that are "
             "allowed; name the file's own"
@@ -142,13 +141,15 @@ def _header(response: httpcore.Response, name: bytes) -> str:
 
 
 @contextmanager
-def _naming(what: str) -> Iterator[None]:
+def _naming(what: str, deadline: Deadline) -> Iterator[None]:
     """Says of what a problem is; of the URL, which may hold secrets, nothing is quoted."""
+    what = f"`data`: {what}"
     try:
         yield
     except (AccessError, RasterError) as error:
         raise type(error)(f"{what} {error}") from None
     except httpcore.TimeoutException:
+        deadline.remaining()
         raise RasterError(f"{what} names a host that does not answer in time") from None
     except httpcore.NetworkError:
         raise RasterError(f"{what} names a host that cannot be reached") from None

@@ -6,6 +6,7 @@ opened through the hold. Nothing that changes in between leads anywhere else. A 
 under a root as it stands is not looked up at all.
 """
 
+import errno
 import os
 import secrets
 import stat
@@ -20,6 +21,7 @@ from vllm_raster_io.files import DiskFile
 _LONGEST = 4096
 _ENDINGS = (".tif", ".tiff")
 _MODE = 0o644
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _NOT_TO_READ = (
     "`data` names no file that may be read: with data_format 'path' it must be the path of a "
     "regular file in one of the folders that this server is set up to read from"
@@ -157,16 +159,25 @@ class Target:
             os.fsync(file.fileno())
 
     def _name_draft(self, draft: str, folder: int) -> None:
-        if self._overwrite:
-            os.replace(draft, self._file, src_dir_fd=folder, dst_dir_fd=folder)
-        else:
-            # Unlike a rename, a second name is not given where there is one.
-            os.link(draft, self._file, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+        at = {"src_dir_fd": folder, "dst_dir_fd": folder}
+        if not self._overwrite:
+            try:
+                # Unlike a rename, a second name is not given where there is one.
+                return os.link(draft, self._file, **at, follow_symlinks=False)
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+            # Some file systems know no second names: an empty file keeps the place.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            os.close(os.open(self._file, flags, _MODE, dir_fd=folder))
+        os.replace(draft, self._file, **at)
 
     @contextmanager
     def _opened(self) -> Iterator[int]:
         with _held(self._folder, self._roots) as hold:
             if hold is None or not stat.S_ISDIR(os.fstat(hold).st_mode):
+                raise AccessError(_NOT_TO_WRITE)
+            if not os.access(_name_of(hold), os.W_OK | os.X_OK):
                 raise AccessError(_NOT_TO_WRITE)
             yield hold
 
