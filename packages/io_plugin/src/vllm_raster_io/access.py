@@ -48,9 +48,9 @@ class Access:
         """
         read = self._reader(request.data_format, deadline or Deadline(LIMITS.seconds, "Reading"))
         files = request.data if isinstance(request.data, list) else [request.data]
-        LIMITS.check("frames", len(files))
         if len(files) not in (1, dates):
             raise RequestError(_wrong_number(len(files), dates))
+        LIMITS.check("frames", len(files))
         opened: list[SceneFile] = []
         tally = Tally()
         try:

@@ -48,7 +48,9 @@ class Coordinates:
         """
         item = {}
         if self.told_time and self.dates is not None:
-            item["temporal_coords"] = np.array([self._year_and_day(one) for one in self.dates])
+            item["temporal_coords"] = np.array(
+                [self._year_and_day(one) for one in self.dates], dtype=np.float64
+            )
         if self.places is not None and not np.isnan(self.places[window]).any():
             item["location_coords"] = self.places[window]
         return item
@@ -114,12 +116,12 @@ def _find_dates(
         dates = asked_dates(request.dates, contract.frames)
     else:
         dates = told_dates(series)
-    unknown = [i for i, one in enumerate(dates, 1) if one.day is None]
+    unknown = [str(i) for i, one in enumerate(dates, 1) if one.day is None]
     if unknown:
-        which = "" if contract.frames == 1 else f" of frames {', '.join(map(str, unknown))}"
+        which = f" (frame {', '.join(unknown)})" if contract.frames > 1 else ""
         notes.append(
-            f"The date{which} is unknown and the network was not told: no tag of the file says "
-            "it. Give `dates`"
+            f"The date{which} is unknown and the network was not told: no tag of the file says it. "
+            "Give `dates`"
         )
     days = [one.day for one in dates if one.day is not None]
     if days != sorted(days):

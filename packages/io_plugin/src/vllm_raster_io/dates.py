@@ -53,7 +53,7 @@ def asked_dates(values: str | Sequence[str], frames: int) -> list[Dated]:
             f"`dates` must be {frames}, one for each of the checkpoint's frames and in the order "
             f"of the files, got {len(values)}"
         )
-    dates = [Dated(_day(value), "request") for value in values]
+    dates = [Dated(_iso_day(value), "request") for value in values]
     for value, one in zip(values, dates, strict=True):
         if one.day is None:
             raise RequestError(
@@ -87,14 +87,19 @@ def _told(series: Series, number: int) -> Dated:
 def _tagged(tags: Mapping[str, str], names: Sequence[str]) -> Dated:
     known = {name.casefold(): name for name in tags}
     for name in names:
-        if name in known and (day := _day(tags[known[name]])) is not None:
+        if name in known and (day := _tag_day(tags[known[name]])) is not None:
             return Dated(day, known[name])
     return Dated()
 
 
-def _day(text: str) -> date | None:
-    """The day in UTC of an ISO date or time, or of one as TIFF writes it; None for other text."""
-    text = _TIFF_DATE.sub(r"\1-\2-\3", text.split(";")[0].strip(), count=1)
+def _tag_day(text: str) -> date | None:
+    """The day of a tag: the first, if it tells several, and also as TIFF writes it."""
+    first = text.split(";")[0].strip()
+    return _iso_day(_TIFF_DATE.sub(r"\1-\2-\3", first, count=1))
+
+
+def _iso_day(text: str) -> date | None:
+    """The day in UTC of an ISO date or time; None for other text."""
     try:
         moment = datetime.fromisoformat(text)
         return (moment if moment.tzinfo is None else moment.astimezone(UTC)).date()

@@ -154,7 +154,7 @@ class Job:
             bands=list(contract.input.bands),
             bands_by=self.series.bands_by,
             tile_size=contract.tile.size,
-            overlap=contract.tile.overlap,
+            overlap=self.tiling.rows.overlap * self.tiling.step,
             blending=_BLENDING,
             windows=len(self.windows),
             upscale=contract.output.upscale,

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from rasterio.control import GroundControlPoint
+from rasterio.crs import CRS
 from rasterio.io import DatasetReader
 from rasterio.transform import Affine
 from rasterio.warp import transform
@@ -33,10 +34,7 @@ def centres(dataset: DatasetReader, windows: list[Window]) -> Array | None:
         return None  # of a geocentric system, columns and rows are but two of three axes
     middles = [(one.column + one.width / 2, one.row + one.height / 2, 1) for one in windows]
     x, y = to_ground @ np.array(middles).T
-    try:
-        longitude, latitude = np.array(transform(crs, _GEOGRAPHIC, x, y))
-    except GDAL_ERRORS:
-        return None  # a reference system that is not of this Earth, or a place beside it
+    longitude, latitude = _geographic(crs, x, y)
     # Longitudes from 0 to 360 are common, and scenes reach across the date line; NaN is no place.
     known = (np.abs(latitude) <= 90) & (np.abs(longitude) <= 360)
     if not known.any():
@@ -44,6 +42,19 @@ def centres(dataset: DatasetReader, windows: list[Window]) -> Array | None:
     beyond = np.abs(longitude) > 180
     longitude[beyond & known] = (longitude[beyond & known] + 180) % 360 - 180
     return np.where(known[:, None], np.stack([latitude, longitude], axis=1), np.nan)
+
+
+def _geographic(crs: CRS, x: Array, y: Array) -> Array:
+    """Longitudes and latitudes (2, points); NaN for a place beside the Earth, or on another."""
+    try:
+        return np.array(transform(crs, _GEOGRAPHIC, x, y))
+    except GDAL_ERRORS:
+        # One point that cannot be transformed fails all.
+        if len(x) == 1:
+            return np.full((2, 1), np.nan)
+        half = len(x) // 2
+        parts = ((x[:half], y[:half]), (x[half:], y[half:]))
+        return np.concatenate([_geographic(crs, *part) for part in parts], axis=1)
 
 
 def _reference(dataset: DatasetReader) -> tuple[Any, Array | None]:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from rasterio.crs import CRS
 from rasterio.io import DatasetReader
+from rasterio.transform import Affine
 
 from vllm_raster_io.bands import BandChoice, choose_bands
 from vllm_raster_io.closing import Closing
@@ -21,6 +22,8 @@ from vllm_raster_io.tiling import Window
 
 _SHIFT = 0.01
 """Pixels by which the corners of two files may differ, for writers round."""
+_SHORT = ("size", "reference system", "type")
+"""What fits into a message."""
 
 
 class Series(Closing):
@@ -190,17 +193,18 @@ class _Likeness:
         if self._transform.is_degenerate or other._transform.is_degenerate:
             return False
         height, width = self._size
-        corners = [(0, 0), (width, 0), (0, height), (width, height)]
-        found = [~self._transform * (other._transform * corner) for corner in corners]
+        corners = np.array([(0, 0, 1), (width, 0, 1), (0, height, 1), (width, height, 1)]).T
+        found = _matrix(~self._transform) @ _matrix(other._transform) @ corners
         return bool(np.allclose(found, corners, rtol=0, atol=_SHIFT))
-
-
-_SHORT = ("size", "reference system", "type")
 
 
 def _short(crs: CRS | None) -> str:
     return "none" if crs is None else cut(crs.to_string())
 
 
-def _six(transform: Any) -> list[float]:
+def _matrix(transform: Affine) -> npt.NDArray[np.float64]:
+    return np.array(transform[:9]).reshape(3, 3)
+
+
+def _six(transform: Affine) -> list[float]:
     return [float(one) for one in transform[:6]]
