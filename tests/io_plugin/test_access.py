@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from vllm_raster_io import uploads
-from vllm_raster_io.access import read_sources
+from vllm_raster_io.access import Access
 from vllm_raster_io.errors import AccessError, LimitError, RasterIOError, RequestError
 from vllm_raster_io.limits import Limits
 from vllm_raster_io.requests import RasterRequest
@@ -93,9 +93,9 @@ def test_nothing_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"data": "/etc/passwd", "data_format": "path"}, "reads no file of its own for a client"),
-        ({"data": "http://10.0.0.1/", "data_format": "url"}, "reads no URL for a client"),
-        ({"data": "SUkqAA==", "out_data_format": "path"}, "writes no file for a client"),
+        ({"data": "/etc/passwd", "data_format": "path"}, "not set up to read files of its own"),
+        ({"data": "http://10.0.0.1/", "data_format": "url"}, "not set up to fetch URLs"),
+        ({"data": "SUkqAA==", "out_data_format": "path"}, "not set up to write files"),
     ],
 )
 def test_paths_and_urls_are_refused_with_the_reason(fields: dict[str, Any], told: str) -> None:
@@ -109,8 +109,10 @@ class TestLists:
     def test_in_order(self) -> None:
         files = [CONTENT[:100], CONTENT[100:], b"x"]
         encoded = [base64.b64encode(one).decode() for one in files]
-        sent = read_sources(RasterRequest(data=[encoded[0], Upload.of(files[1]), encoded[2]]), 3)
-        assert [bytes(one.memory.getbuffer()) for one in sent] == files
+        sent = Access().sources(
+            RasterRequest(data=[encoded[0], Upload.of(files[1]), encoded[2]]), 3
+        )
+        assert [bytes(one.content[:]) for one in sent] == files
 
     @pytest.mark.parametrize("position", [0, 1, 2])
     def test_each_must_be_base64(self, position: int) -> None:
@@ -122,7 +124,7 @@ class TestLists:
     def test_paths_and_urls_are_refused_alike(self, kind: str) -> None:
         data = ["/etc/passwd", "SUkqAA=="]
         message = refusal(AccessError, 2, data=data, data_format=kind)
-        assert "for a client" in message
+        assert "for its clients" in message
         assert "passwd" not in message
 
     @pytest.mark.parametrize(("dates", "count"), [(1, 2), (3, 2), (3, 4), (2, 100_000)])
@@ -138,14 +140,14 @@ def test_a_path_is_refused_even_if_the_file_came_too() -> None:
 class TestLimit:
     @pytest.fixture(autouse=True)
     def _small(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(uploads, "LIMITS", Limits(encoded_bytes=16))
+        monkeypatch.setattr(uploads, "LIMITS", Limits(bytes=16))
 
     def test_as_much_as_allowed(self) -> None:
         assert sent(base64.b64encode(bytes(12)).decode()) == bytes(12)
 
     def test_one_more(self) -> None:
         message = refusal(LimitError, data="A" * 17)
-        assert "17 encoded bytes" in message
+        assert "17 bytes" in message
         assert "at most 16" in message
 
     def test_line_breaks_count(self) -> None:
@@ -160,14 +162,20 @@ class TestLimit:
 
 def sent(data: str | Upload) -> bytes:
     """What the server has of a file, which is told by its first bytes too."""
-    (upload,) = read_sources(RasterRequest(data=data))
-    content = bytes(upload.memory.getbuffer())
-    assert upload.head == content[:16]
+    (file,) = Access().sources(RasterRequest(data=data))
+    content = bytes(file.content[:])
+    assert file.head == content[:16]
     return content
+
+
+def serve(request: RasterRequest, dates: int) -> None:
+    access = Access()
+    access.target(request)
+    access.sources(request, dates)
 
 
 def refusal(kind: type[RasterIOError], dates: int = 1, **fields: Any) -> str:
     with pytest.raises(RasterIOError) as caught:
-        read_sources(RasterRequest(**fields), dates)
+        serve(RasterRequest(**fields), dates)
     assert type(caught.value) is kind
     return str(caught.value)

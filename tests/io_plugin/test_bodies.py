@@ -131,10 +131,10 @@ class TestLists:
         assert [content(one) for one in reader.parse()["data"]] == [LONG] * 3
 
     def test_the_limit_holds_for_the_sum(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(uploads, "LIMITS", Limits(encoded_bytes=2 * len(TEXT) - 1))
+        monkeypatch.setattr(uploads, "LIMITS", Limits(bytes=2 * len(TEXT) - 1))
         first, second = read(json.dumps({"data": [TEXT, TEXT]}).encode(), 1000)["data"]
         assert content(first) == LONG
-        with pytest.raises(LimitError, match="encoded bytes"):
+        with pytest.raises(LimitError, match="bytes, and at most"):
             second.finish()
 
 

@@ -358,10 +358,10 @@ class TestLimits:
     def test_of_what_is_sent(self, monkeypatch: pytest.MonkeyPatch) -> None:
         contents = files(noise(5, 5))
         size = sum(len(base64.b64encode(one)) for one in contents)
-        monkeypatch.setattr(uploads, "LIMITS", Limits(encoded_bytes=size))
+        monkeypatch.setattr(uploads, "LIMITS", Limits(bytes=size))
         mapped(contents, CROPS)
-        monkeypatch.setattr(uploads, "LIMITS", Limits(encoded_bytes=size - 1))
-        assert "encoded bytes" in refusal(contents, CROPS, LimitError)
+        monkeypatch.setattr(uploads, "LIMITS", Limits(bytes=size - 1))
+        assert "bytes, and at most" in refusal(contents, CROPS, LimitError)
 
 
 def noise(height: int, width: int) -> Array:

@@ -1,35 +1,140 @@
 """Who may read and write what: where a request's raster may come from, and where a map may go."""
 
+import base64
+from collections.abc import Callable
+from typing import Literal
+
+from vllm_raster_io.deadlines import Deadline
 from vllm_raster_io.errors import AccessError, RequestError
-from vllm_raster_io.limits import Tally
+from vllm_raster_io.fetching import Fetcher
+from vllm_raster_io.files import SceneFile
+from vllm_raster_io.limits import LIMITS, Tally
+from vllm_raster_io.paths import open_file
 from vllm_raster_io.requests import RasterRequest
+from vllm_raster_io.settings import Settings
+from vllm_raster_io.targets import Target
 from vllm_raster_io.uploads import Upload
 
+Delivery = tuple[Literal["b64_json", "path"], str]
+"""How a map is given back, and the map itself or its path."""
 
-def read_sources(request: RasterRequest, dates: int = 1) -> list[Upload]:
-    """The files that a request sends, in its order: one a date, or a single one.
+
+class Access:
+    """What the settings allow, done for one request after the other.
+
+    Args:
+        settings: Without them nothing but files that the client sends itself.
+        fetcher: Fetches what is named by URL.
+    """
+
+    def __init__(self, settings: Settings | None = None, fetcher: Fetcher | None = None) -> None:
+        self._settings = settings or Settings()
+        self._fetcher = fetcher or Fetcher(self._settings)
+
+    def sources(
+        self, request: RasterRequest, dates: int = 1, deadline: Deadline | None = None
+    ) -> list[SceneFile]:
+        """The files that a request sends or names, in its order: one a date, or a single one.
+
+        Args:
+            request: Says what they are.
+            dates: How many files there may be instead of one.
+            deadline: Until when they must be there.
+
+        Raises:
+            AccessError: It names paths or URLs that may not be read.
+            RasterError: What it names by URL cannot be had.
+            RequestError: What it sends is not base64, or of another number.
+            LimitError: It is larger or slower than allowed.
+        """
+        read = self._reader(request.data_format, deadline or Deadline(LIMITS.seconds, "Reading"))
+        files = request.data if isinstance(request.data, list) else [request.data]
+        if len(files) not in (1, dates):
+            raise RequestError(_wrong_number(len(files), dates))
+        LIMITS.check("frames", len(files))
+        opened: list[SceneFile] = []
+        tally = Tally()
+        try:
+            for one in files:
+                opened.append(read(one, tally))
+        except Exception:
+            for file in opened:
+                file.close()
+            raise
+        return opened
+
+    def target(self, request: RasterRequest) -> Target | None:
+        """Where a request's map is to be written; None where it goes into the answer.
+
+        Raises:
+            AccessError: It may not be written there.
+            RequestError: There is a file already, or it is not said what is meant.
+        """
+        if request.out_data_format == "b64_json":
+            if request.out_path is not None or request.overwrite:
+                raise RequestError(
+                    "`out_path` and `overwrite` are for maps that are written to a file: "
+                    "leave them out, or ask for that with out_data_format 'path'"
+                )
+            return None
+        if not self._settings.write_roots:
+            raise AccessError(
+                "out_data_format 'path' is refused: this server is not set up to write files for "
+                "its clients. Take the map from the answer with out_data_format 'b64_json'"
+            )
+        return Target.choose(request.out_path, request.overwrite, self._settings.write_roots)
+
+    def _reader(
+        self, data_format: str, deadline: Deadline
+    ) -> Callable[[str | Upload, Tally], SceneFile]:
+        settings = self._settings
+        if data_format == "b64_json":
+            return _decoded
+        by_path = data_format == "path"
+        if not (settings.read_roots if by_path else settings.fetches):
+            raise AccessError(
+                f"data_format {data_format!r} is refused: this server is not set up to "
+                f"{'read files of its own' if by_path else 'fetch URLs'} for its clients. "
+                "Send the file itself in base64 with data_format 'b64_json'"
+            )
+        if by_path:
+            return lambda one, tally: self._at_path(_name(one, "path"), tally)
+        fetching = deadline.within(LIMITS.fetch_seconds, "Fetching what `data` names")
+        return lambda one, tally: self._fetcher.fetch(_name(one, "URL"), fetching, tally)
+
+    def _at_path(self, name: str, tally: Tally) -> SceneFile:
+        file = open_file(name, self._settings.read_roots)
+        try:
+            tally["bytes"] += len(file.content)
+            LIMITS.check("bytes", tally["bytes"])
+        except Exception:
+            file.close()
+            raise
+        return file
+
+
+def deliver(content: bytes, target: Target | None) -> Delivery:
+    """Gives a map back: into the answer, or into a file.
 
     Raises:
-        AccessError: The request names paths or URLs, to read or to write.
-        RequestError: What it sends is not base64, or of another number.
-        LimitError: It is larger than allowed.
+        AccessError: The folder is not there any more.
+        RequestError: There is a file of this name by now.
+        ServingError: It cannot be written.
     """
-    if request.data_format != "b64_json":
-        raise AccessError(
-            f"data_format {request.data_format!r} is refused: this server reads no "
-            f"{'file of its own' if request.data_format == 'path' else 'URL'} for a client. "
-            "Send the file itself in base64 with data_format 'b64_json'"
-        )
-    if request.out_data_format != "b64_json":
-        raise AccessError(
-            f"out_data_format {request.out_data_format!r} is refused: this server writes no file "
-            "for a client. Take the map from the answer with out_data_format 'b64_json'"
-        )
-    files = request.data if isinstance(request.data, list) else [request.data]
-    if len(files) not in (1, dates):
-        raise RequestError(_wrong_number(len(files), dates))
-    tally = Tally()
-    return [one.finish() if isinstance(one, Upload) else Upload.decode(one, tally) for one in files]
+    if target is None:
+        return "b64_json", base64.b64encode(content).decode("ascii")
+    target.write(content)
+    return "path", target.name
+
+
+def _decoded(data: str | Upload, tally: Tally) -> SceneFile:
+    return data.finish() if isinstance(data, Upload) else Upload.decode(data, tally)
+
+
+def _name(data: str | Upload, kind: str) -> str:
+    if isinstance(data, Upload):  # the server took it in as a file, for it is long
+        raise AccessError(f"`data` must be a {kind}, and is too long for one")
+    return data
 
 
 def _wrong_number(files: int, dates: int) -> str:

@@ -7,13 +7,14 @@ import struct
 import zlib
 from collections.abc import Iterator
 
+from vllm_raster_io.files import Content
 from vllm_raster_io.limits import LIMITS, Tally
 
 _SIGNATURE_BYTES = 8
 _PIXELS = b"IDAT"
 
 
-def check_chunks(content: bytes | memoryview, tally: Tally) -> None:
+def check_chunks(content: Content, tally: Tally) -> None:
     """Counts the bytes of a PNG's texts, decompressing no more of them than may be there.
 
     Where the file is cut off or out of order the count ends, and GDAL says what is wrong.
@@ -25,22 +26,23 @@ def check_chunks(content: bytes | memoryview, tally: Tally) -> None:
     Raises:
         LimitError: There are more than allowed.
     """
-    for kind, data in _chunks(content):
+    for kind, at, length in _chunks(content):
         if kind in (b"tEXt", b"zTXt", b"iTXt"):
-            tally["metadata_bytes"] += len(data)
+            tally["metadata_bytes"] += min(length, len(content) - at)
             LIMITS.check("metadata_bytes", tally["metadata_bytes"])
-            tally["metadata_bytes"] += _unfolded(kind, bytes(data), LIMITS.metadata_bytes + 1)
+            data = bytes(content[at : at + length])
+            tally["metadata_bytes"] += _unfolded(kind, data, LIMITS.metadata_bytes + 1)
             LIMITS.check("metadata_bytes", tally["metadata_bytes"])
 
 
-def _chunks(content: bytes | memoryview) -> Iterator[tuple[bytes, bytes | memoryview]]:
-    """Kind and data of each chunk before the pixels."""
+def _chunks(content: Content) -> Iterator[tuple[bytes, int, int]]:
+    """Kind of each chunk before the pixels, where its data begin, and how long they say to be."""
     at = _SIGNATURE_BYTES
     while at + 8 <= len(content):
-        length, kind = struct.unpack_from(">I4s", content, at)
+        length, kind = struct.unpack(">I4s", content[at : at + 8])
         if kind == _PIXELS:
             return
-        yield kind, content[at + 8 : at + 8 + length]
+        yield kind, at + 8, length
         at += length + 12
 
 

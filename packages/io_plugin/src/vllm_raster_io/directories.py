@@ -12,12 +12,14 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from vllm_raster_io.files import Content
 from vllm_raster_io.limits import LIMITS, Tally
 
 _GDAL_METADATA = 42112
+_MOST_ENTRIES = 2**16 - 1  # GDAL takes a directory with more for no directory
 
 
-def check_directories(content: bytes | memoryview, tally: Tally) -> None:
+def check_directories(content: Content, tally: Tally) -> None:
     """Counts the directories of a TIFF, and the bytes of their metadata.
 
     Where the file is cut off or out of order the count ends, and GDAL says what is wrong.
@@ -47,26 +49,34 @@ class _Layout:
     entry: np.dtype[np.void]
 
     @classmethod
-    def of(cls, content: bytes | memoryview) -> Self:
+    def of(cls, content: Content) -> Self:
         order = "<" if bytes(content[:2]) == b"II" else ">"
-        (version,) = struct.unpack_from(f"{order}H", content, 2)
+        version = _number(content, f"{order}H", 2)
         offset, count, first = ("Q", "Q", 8) if version == 43 else ("I", "H", 4)
         number = f"{order}u{struct.calcsize(order + offset)}"
         fields = [("tag", f"{order}u2"), ("type", f"{order}u2"), ("count", number), ("at", number)]
         return cls(order + offset, order + count, first, np.dtype(fields))
 
 
-def _directories(content: bytes | memoryview) -> Iterator[npt.NDArray[np.void]]:
+def _directories(content: Content) -> Iterator[npt.NDArray[np.void]]:
     """The entries of each directory of the chain, which may lead back into itself."""
     seen: set[int] = set()
     try:
         layout = _Layout.of(content)
-        (at,) = struct.unpack_from(layout.offset, content, layout.first)
+        at = _number(content, layout.offset, layout.first)
         while at and at not in seen:
             seen.add(at)
-            (count,) = struct.unpack_from(layout.count, content, at)
+            count = _number(content, layout.count, at)
+            if count > _MOST_ENTRIES:
+                return
             at += struct.calcsize(layout.count)
-            yield np.frombuffer(content, layout.entry, count, at)
-            (at,) = struct.unpack_from(layout.offset, content, at + count * layout.entry.itemsize)
+            end = at + count * layout.entry.itemsize
+            yield np.frombuffer(content[at:end], layout.entry, count)
+            at = _number(content, layout.offset, end)
     except (struct.error, ValueError, OverflowError):
         return
+
+
+def _number(content: Content, form: str, at: int) -> int:
+    (number,) = struct.unpack(form, content[at : at + struct.calcsize(form)])
+    return int(number)

@@ -23,7 +23,8 @@ from vllm.renderers import BaseRenderer
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from vllm_raster_io.bodies import BodyReader
-from vllm_raster_io.errors import RequestError
+from vllm_raster_io.errors import LimitError, RequestError
+from vllm_raster_io.limits import LIMITS
 
 POOLING_TASK = "token_classify"
 """The task that both of vLLM's model runners accept and that sees every token; `plugin`, which
@@ -46,6 +47,8 @@ def fetch_no_media(vllm_config: VllmConfig) -> None:
 def keep_event_loop_free() -> None:
     """Keeps the server answering while a large scene comes in; may be called twice.
 
+    It also ends requests that take longer than allowed.
+
     Three places of the server would hold it up, by a second for a scene of 100 MB and 2,000
     windows, and none can be reached by a hook: the reading of a body, which is done here as it
     arrives, the opening of a scene, which is done here in a thread, and the handing over of
@@ -57,6 +60,7 @@ def keep_event_loop_free() -> None:
         _read_bodies_as_they_arrive()
         _open_scenes_in_threads()
         _hand_over_one_by_one()
+        _end_in_time()
 
 
 def _read_bodies_as_they_arrive() -> None:
@@ -108,6 +112,24 @@ def _hand_over_one_by_one() -> None:
         return collector
 
     AsyncLLM.add_request = add_request
+
+
+def _end_in_time() -> None:
+    serve = ServingPooling.__call__
+
+    async def serve_in_time(self: ServingPooling, *args: Any, **kwargs: Any) -> Any:
+        seconds = LIMITS.seconds
+        try:
+            async with asyncio.timeout(seconds) as timeout:
+                return await serve(self, *args, **kwargs)
+        except TimeoutError:
+            if not timeout.expired():
+                raise
+            raise LimitError(
+                f"The request took longer than the {seconds} s that are allowed; send less at once"
+            ) from None
+
+    ServingPooling.__call__ = serve_in_time
 
 
 __all__ = [

@@ -29,6 +29,10 @@ class ContractError(RasterIOError):
     """The checkpoint's `raster` block does not say what this plugin needs to know."""
 
 
+class SettingsError(RasterIOError):
+    """What whoever starts the server allows its clients is said in a way that cannot be."""
+
+
 class ServingError(RuntimeError):
     """The server did something wrong, not the client; answered with 500."""
 

@@ -1,6 +1,5 @@
 """One request from its scene to its map."""
 
-import base64
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -8,10 +7,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vllm_raster_io.access import read_sources
+from vllm_raster_io.access import Access, deliver
 from vllm_raster_io.blending import Mosaic, Profile
 from vllm_raster_io.contract import RasterContract
 from vllm_raster_io.coordinates import find_coordinates
+from vllm_raster_io.deadlines import Deadline
 from vllm_raster_io.errors import RequestError, ServingError, TilingError
 from vllm_raster_io.limits import LIMITS
 from vllm_raster_io.maps import RasterMap, class_dtype, class_map, value_map, write_geotiff
@@ -28,15 +28,30 @@ _SPECIAL_WORDS = ("<image>", "<row>")
 class Job:
     """Cuts a scene into image items, and puts the maps of its windows together.
 
+    Args:
+        request: What is asked.
+        contract: What the checkpoint takes and gives.
+        access: Which files may be read and written.
+        deadline: Until when all must be done; without it, there is no hurry.
+
     Raises:
         RasterIOError: The request cannot be served; the message says why.
     """
 
-    def __init__(self, request: RasterRequest, contract: RasterContract) -> None:
+    def __init__(
+        self,
+        request: RasterRequest,
+        contract: RasterContract,
+        access: Access | None = None,
+        deadline: Deadline | None = None,
+    ) -> None:
+        access = access or Access()
         self.contract = contract
+        self._deadline = deadline
         self.instruction = _instruction(request, contract)
-        uploads = read_sources(request, contract.input.frames)
-        self.series = Series(uploads, contract.input, request.indices)
+        self._target = access.target(request)
+        files = access.sources(request, contract.input.frames, deadline)
+        self.series = Series(files, contract.input, request.indices)
         try:
             size, tile = (self.series.height, self.series.width), contract.tile
             self.tiling = Tiling(*size, tile.size, tile.overlap, contract.output.downscale)
@@ -115,8 +130,12 @@ class Job:
         _, height, width = raster.pixels.shape
         crs = dataset.crs or dataset.gcps[1]
         content = write_geotiff(raster, dataset, output, self.series.tags)
+        if self._target is not None and self._deadline is not None:
+            self._deadline.remaining()  # or nobody waits for the file
+        data_format, data = deliver(content, self._target)
         return RasterAnswer(
-            data=base64.b64encode(content).decode("ascii"),
+            data_format=data_format,
+            data=data,
             request_id=request_id,
             kind=output.kind,
             width=width,

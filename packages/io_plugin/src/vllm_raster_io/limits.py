@@ -1,35 +1,47 @@
 """How much one request may ask of the server; checked before anything is decoded."""
 
 from collections import Counter
-from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from vllm_raster_io.errors import LimitError
 
 
-@dataclass(frozen=True)
-class Limits:
+def _limit(default: int, description: str, least: int = 1) -> Any:
+    return Field(default=default, ge=least, strict=True, description=description)
+
+
+class Limits(BaseModel):
     """Upper limits for one request, each inclusive; for the sum over its files, if it has several.
 
-    Attributes:
-        encoded_bytes: Characters of base64.
-        pixels: Rows times columns of the scene.
-        bands: Bands of the file, whether used or not.
-        directories: Directories of a TIFF: its images, overviews and masks.
-        metadata_bytes: Bytes of GDAL's metadata in all of them, or of all texts of a PNG.
-        block_bytes: Bytes of one tile or strip of the file once it is decompressed, which is
-            the least that must be held to read a pixel of it.
-        windows: Windows that the scene is cut into.
-        score_bytes: Bytes of all scores of the map, which are in memory at once.
+    Whoever starts a server sets each by the name `max_…`, see `Settings`.
     """
 
-    encoded_bytes: int = 4 * 2**30
-    pixels: int = 30_000 * 30_000
-    bands: int = 1024
-    directories: int = 4096
-    metadata_bytes: int = 2**20
-    block_bytes: int = 2**29
-    windows: int = 50_000
-    score_bytes: int = 8 * 2**30
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    bytes: int = _limit(
+        4 * 2**30, "Bytes of the files as they come: characters of base64, or as read or fetched."
+    )
+    frames: int = _limit(64, "Files of the request.")
+    pixels: int = _limit(30_000 * 30_000, "Rows times columns of the scene.")
+    bands: int = _limit(1024, "Bands of the file, whether used or not.")
+    directories: int = _limit(4096, "Directories of a TIFF: its images, overviews and masks.")
+    metadata_bytes: int = _limit(
+        2**20, "Bytes of GDAL's metadata in all directories, or of all texts of a PNG."
+    )
+    block_bytes: int = _limit(
+        2**29,
+        "Bytes of one tile or strip of the file once it is decompressed, which is the least that "
+        "must be held to read a pixel of it.",
+    )
+    windows: int = _limit(50_000, "Windows that the scene is cut into.")
+    score_bytes: int = _limit(
+        8 * 2**30, "Bytes of all scores of the map, which are in memory at once."
+    )
+    seconds: int = _limit(3600, "Seconds from the request to its answer.")
+    fetch_seconds: int = _limit(60, "Seconds for fetching the files that a request names by URL.")
+    redirects: int = _limit(5, "Redirects that are followed for one URL.", least=0)
 
     def check(self, name: str, value: int) -> None:
         """Compares one value with its limit.
@@ -46,7 +58,30 @@ class Limits:
             )
 
 
-LIMITS = Limits()
+class LimitsInForce:
+    """The limits of this process: those of `Limits`, unless whoever started it set others."""
+
+    def __init__(self) -> None:
+        self._limits = Limits()
+
+    def set(self, limits: Limits) -> None:
+        """Puts others in force, for what comes from now on."""
+        self._limits = limits
+
+    def check(self, name: str, value: int) -> None:
+        """Like `Limits.check`.
+
+        Raises:
+            LimitError: The value is above its limit; names both.
+        """
+        self._limits.check(name, value)
+
+    def __getattr__(self, name: str) -> int:
+        value: int = getattr(self._limits, name)
+        return value
+
+
+LIMITS = LimitsInForce()
 """The limits in force."""
 
 Tally = Counter[str]

@@ -6,10 +6,13 @@ synchronous hooks only; the asynchronous ones are for those who drive `AsyncLLM`
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
 
+from vllm_raster_io.access import Access
 from vllm_raster_io.contract import RasterContract
+from vllm_raster_io.deadlines import Deadline
 from vllm_raster_io.engine import (
     POOLING_TASK,
     BaseRenderer,
@@ -23,11 +26,15 @@ from vllm_raster_io.engine import (
 )
 from vllm_raster_io.errors import ContractError, ServingError
 from vllm_raster_io.jobs import Job
+from vllm_raster_io.limits import LIMITS
 from vllm_raster_io.pending import PendingJobs
 from vllm_raster_io.rasters import accept_missing_reference
 from vllm_raster_io.requests import RasterAnswer, RasterRequest
+from vllm_raster_io.settings import Settings
 
 _DIGITS = "0123456789abcdef"
+_FETCHES = 8
+"""How many requests may fetch files at once; more of them wait, and hold up no others."""
 
 
 class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
@@ -35,10 +42,13 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
 
     Raises:
         ContractError: The checkpoint has no usable `raster` block or tokenizer.
+        SettingsError: What clients are allowed is said in a way that cannot be.
     """
 
     def __init__(self, vllm_config: VllmConfig, renderer: BaseRenderer) -> None:
         super().__init__(vllm_config, renderer)
+        settings = Settings.load()
+        LIMITS.set(settings.limits)
         accept_missing_reference()
         fetch_no_media(vllm_config)
         keep_event_loop_free()
@@ -47,6 +57,9 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
         self._image_token_id: int = config.image_token_id
         self._tokenizer = renderer.get_tokenizer()
         self._pending = PendingJobs(_digit_ids(self._tokenizer))
+        self._access = Access(settings)
+        # Apart from all others, for a slow host keeps a thread busy.
+        self._fetchers = ThreadPoolExecutor(_FETCHES, "raster-fetch")
 
     def parse_data(self, data: object) -> RasterRequest | Job:
         """Reads a request (`parse_request` in the guides), unless that was done before.
@@ -57,12 +70,29 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
         return data if isinstance(data, RasterRequest | Job) else RasterRequest.parse(data)
 
     async def open(self, data: object) -> Job:
-        """Reads a request and opens its scene, in a thread: some files take long to open.
+        """Reads a request and opens its scene, in a thread: some files take long to come or open.
 
         Raises:
             RasterIOError: The request cannot be served; the message says why.
         """
-        return await asyncio.to_thread(lambda: self._job(self.parse_data(data)))
+        executor = self._fetchers if _is_to_be_fetched(data) else None
+        deadline = Deadline(LIMITS.seconds, "The request")
+        made: list[Job] = []
+
+        def make() -> Job:
+            made.append(self._job(self.parse_data(data), deadline))
+            if deadline.cancelled:
+                made[0].close()
+            return made[0]
+
+        try:
+            return await asyncio.get_running_loop().run_in_executor(executor, make)
+        except asyncio.CancelledError:
+            # The thread goes on: one of the two sees what the other has done.
+            deadline.cancel()
+            for job in made:
+                job.close()
+            raise
 
     def merge_pooling_params(self, params: PoolingParams | None = None) -> PoolingParams:
         """Sets the pooling task (`validate_or_generate_params` in the guides)."""
@@ -130,8 +160,10 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
         in_order = [outputs[i] for i in range(len(outputs))]
         return await asyncio.to_thread(self.post_process, in_order, request_id)
 
-    def _job(self, prompt: RasterRequest | Job) -> Job:
-        return prompt if isinstance(prompt, Job) else Job(prompt, self.contract)
+    def _job(self, prompt: RasterRequest | Job, deadline: Deadline | None = None) -> Job:
+        if isinstance(prompt, Job):
+            return prompt
+        return Job(prompt, self.contract, self._access, deadline)
 
     def _prompts(self, job: Job) -> list[PromptType]:
         token_ids = [*self._opening(job.instruction), *self._pending.add(job)]
@@ -150,6 +182,11 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
         if instruction is None or self.contract.instructions is None:
             return [self._image_token_id]
         return list(self._tokenizer.encode(self.contract.instructions.prompt(instruction)))
+
+
+def _is_to_be_fetched(data: object) -> bool:
+    asked = data.get("data_format") if isinstance(data, dict) else None
+    return (data.data_format if isinstance(data, RasterRequest) else asked) == "url"
 
 
 def _digit_ids(tokenizer: Any) -> list[int]:

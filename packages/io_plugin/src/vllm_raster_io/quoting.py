@@ -5,6 +5,7 @@ from reprlib import Repr
 _LONGEST = 60
 _repr = Repr()
 _repr.maxstring = _repr.maxother = _LONGEST
+_URL = "://"
 
 
 def quoted(value: object) -> str:
@@ -13,5 +14,8 @@ def quoted(value: object) -> str:
 
 
 def cut(text: str, longest: int = _LONGEST) -> str:
-    """A text, or its beginning."""
+    """A text, or its beginning; a URL, which may hold secrets, is cut off after its scheme."""
+    before, found, _ = text.partition(_URL)
+    if found:
+        text = f"{before}{found}..."
     return text if len(text) <= longest else text[: longest - 3] + "..."

@@ -1,6 +1,6 @@
 """Reading scenes.
 
-A scene is opened from memory by one of a few drivers, whatever its bytes claim to be, and
+A scene is opened by one of a few drivers, whatever its bytes claim to be, and
 without a look at any other file: no side-car, no reference, no network.
 """
 
@@ -23,9 +23,9 @@ from vllm_raster_io.chunks import check_chunks
 from vllm_raster_io.closing import Closing
 from vllm_raster_io.directories import check_directories
 from vllm_raster_io.errors import RasterError
+from vllm_raster_io.files import SceneFile
 from vllm_raster_io.limits import LIMITS, Tally
 from vllm_raster_io.tiling import Window
-from vllm_raster_io.uploads import Upload
 
 _DRIVERS = {
     b"II*\0": "GTiff",
@@ -59,7 +59,7 @@ class Scene(Closing):
     It may be used from several threads; reading is one at a time.
 
     Args:
-        upload: The file, which the scene closes.
+        file: Where it is, which the scene closes.
         tally: What the files of one request have taken; this one is added to it.
 
     Attributes:
@@ -71,18 +71,18 @@ class Scene(Closing):
         LimitError: The raster is larger than allowed.
     """
 
-    def __init__(self, upload: Upload, tally: Tally | None = None) -> None:
+    def __init__(self, file: SceneFile, tally: Tally | None = None) -> None:
         self._lock = threading.Lock()
-        self._upload = upload
+        self._file = file
         tally = Tally() if tally is None else tally
         try:
-            driver = _driver(upload.head)
+            driver = _driver(file)
             if driver in _CHECKS:
-                _CHECKS[driver](upload.memory.getbuffer(), tally)
+                _CHECKS[driver](file.content, tally)
             with _alone(f"The {driver} file cannot be opened"):
-                self._dataset: DatasetReader = upload.memory.open(driver=driver)
+                self._dataset: DatasetReader = file.open(driver)
         except Exception:
-            upload.close()
+            file.close()
             raise
         try:
             _count(tally, "pixels", self.height * self.width)
@@ -167,7 +167,7 @@ class Scene(Closing):
         """Gives the memory back; a scene may be closed twice."""
         with self._lock:
             self._dataset.close()
-            self._upload.close()
+            self._file.close()
 
     def _learn(self) -> None:
         """Reads what the file says about its pixels, for GDAL reads that when it is first asked."""
@@ -222,13 +222,14 @@ def _alone(problem: str) -> Iterator[None]:
         raise RasterError(f"{problem}: {error.__cause__ or error}") from None
 
 
-def _driver(head: bytes) -> str:
+def _driver(file: SceneFile) -> str:
     for magic, driver in _DRIVERS.items():
-        if head.startswith(magic):
+        if file.head.startswith(magic):
             return driver
+    # Of files that the client only names, nothing is told that it could not read otherwise.
+    begins = f"begins with {file.head[:8]!r}, as" if file.sent else "begins as"
     raise RasterError(
-        f"The data must be a GeoTIFF, PNG or JPEG file, but begins with {head[:8]!r}, "
-        "as none of them does"
+        f"The data must be a GeoTIFF, PNG or JPEG file, but {begins} none of them does"
     )
 
 

@@ -26,17 +26,28 @@ class RasterRequest(BaseModel):
     )
 
     data: str | SkipJsonSchema[Upload] | list[str | SkipJsonSchema[Upload]] = Field(
-        description="The raster: a whole file in base64; for a checkpoint that takes several "
-        "dates a list of files, one a date, or one file with the bands of all.",
+        description="The raster: a whole file in base64, its path or its URL; for a checkpoint "
+        "that takes several dates a list of files, one a date, or one file with the bands of all.",
         repr=False,
     )
     data_format: Literal["b64_json", "path", "url"] = Field(
         default="b64_json",
-        description="How `data` is given. `path` and `url` are refused by this version.",
+        description="How `data` is given: as the file itself, or as its path on the server or its "
+        "URL. The server refuses both unless it is set up for them.",
     )
     out_data_format: Literal["b64_json", "path"] = Field(
         default="b64_json",
-        description="How the map is to be given back. `path` is refused by this version.",
+        description="How the map is to be given back: in the answer, or as a file on the server. "
+        "The server refuses the latter unless it is set up for it.",
+    )
+    out_path: Annotated[str, Field(min_length=1, max_length=4096)] | None = Field(
+        default=None,
+        description="With out_data_format `path`: where to write the map, a file's path that ends "
+        "with .tif or .tiff, or a folder's, in which the file gets a random name. The folder must "
+        "exist. Without it, it is the first folder that the server may write to.",
+    )
+    overwrite: bool = Field(
+        default=False, description="Whether a file may be there already, which is then replaced."
     )
     image_format: Literal["tiff", "geotiff", "tif", "png", "jpeg"] | None = Field(
         default=None,
@@ -161,8 +172,11 @@ class Effective(BaseModel):
 class RasterAnswer(BaseModel):
     """The `data` of the service's answer, or the output of `LLM.encode`."""
 
-    data_format: Literal["b64_json"] = "b64_json"
-    data: str = Field(description="The map: a GeoTIFF in base64.", repr=False)
+    data_format: Literal["b64_json", "path"] = "b64_json"
+    data: str = Field(
+        description="The map: a GeoTIFF in base64, or the path of one, as the client may name it.",
+        repr=False,
+    )
     request_id: str | None = Field(default=None, description="As the server knows the request.")
     media_type: str = "image/tiff; application=geotiff"
     kind: Literal["classes", "values", "image"]

@@ -14,11 +14,11 @@ from vllm_raster_io.bands import BandChoice, choose_bands
 from vllm_raster_io.closing import Closing
 from vllm_raster_io.contract import InputContract
 from vllm_raster_io.errors import RasterError, RasterIOError
+from vllm_raster_io.files import SceneFile
 from vllm_raster_io.limits import Tally
 from vllm_raster_io.quoting import cut
 from vllm_raster_io.rasters import Scene
 from vllm_raster_io.tiling import Window
-from vllm_raster_io.uploads import Upload
 
 _SHIFT = 0.01
 """Pixels by which the corners of two files may differ, for writers round."""
@@ -30,7 +30,7 @@ class Series(Closing):
     """One place at as many dates as the checkpoint takes, each with all of its bands.
 
     Args:
-        uploads: A file a date, or one that holds all; the series closes them.
+        files: A file a date, or one that holds all; the series closes them.
         contract: What the checkpoint takes.
         indices: Bands as the client asked for them, see `choose_bands`.
 
@@ -43,17 +43,17 @@ class Series(Closing):
     """
 
     def __init__(
-        self, uploads: Sequence[Upload], contract: InputContract, indices: list[int] | None
+        self, files: Sequence[SceneFile], contract: InputContract, indices: list[int] | None
     ) -> None:
         self._bands, self.frames = len(contract.bands), contract.frames
         self.scenes: list[Scene] = []
-        self._uploads = uploads
+        self._files = files
         try:
-            tally, dates = Tally(), self.frames // len(uploads)
+            tally, dates = Tally(), self.frames // len(files)
             self.choices: list[BandChoice] = []
-            for upload in uploads:
+            for file in files:
                 with self._naming(len(self.scenes)):
-                    self.scenes.append(Scene(upload, tally))
+                    self.scenes.append(Scene(file, tally))
                     scene = self.scenes[-1]
                     self.choices.append(choose_bands(scene, contract.bands, indices, dates))
             self._check_alike()
@@ -134,8 +134,8 @@ class Series(Closing):
         """Gives the memory of all files back."""
         for scene in self.scenes:
             scene.close()
-        for upload in self._uploads:
-            upload.close()
+        for file in self._files:
+            file.close()
 
     def _check_alike(self) -> None:
         first = _Likeness(self.scenes[0], self.choices[0])
@@ -154,9 +154,9 @@ class Series(Closing):
         try:
             yield
         except RasterIOError as error:
-            if len(self._uploads) == 1:
+            if len(self._files) == 1:
                 raise
-            raise type(error)(f"File {i + 1} of {len(self._uploads)}: {error}") from None
+            raise type(error)(f"File {i + 1} of {len(self._files)}: {error}") from None
 
 
 class _Likeness:

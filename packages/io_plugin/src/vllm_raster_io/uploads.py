@@ -7,16 +7,16 @@ millisecond. The encoded and the decoded file are never in memory as a whole tog
 import binascii
 from typing import Self
 
-from rasterio.io import MemoryFile
+from rasterio.io import DatasetReader, MemoryFile
 
 from vllm_raster_io.errors import LimitError, RasterIOError, RequestError
+from vllm_raster_io.files import HEAD_BYTES, Content, SceneFile
 from vllm_raster_io.limits import LIMITS, Tally
 
 _PIECE = 1 << 20
-_HEAD = 16
 
 
-class Upload:
+class Upload(SceneFile):
     """A file in memory, filled from base64.
 
     Nothing is raised before `finish`, so that whoever receives a request can read it to its end.
@@ -25,9 +25,10 @@ class Upload:
         tally: What the files of one request have taken; this one is added to it.
     """
 
+    sent = True
+
     def __init__(self, tally: Tally | None = None) -> None:
         self.head = b""
-        """The first bytes of the file, to tell its format by."""
         self._memory = MemoryFile()
         self._left = b""
         self._encoded = 0
@@ -56,7 +57,7 @@ class Upload:
     def of(cls, content: bytes) -> Self:
         """A file whose bytes are at hand."""
         upload = cls()
-        upload.head = content[:_HEAD]
+        upload.head = content[:HEAD_BYTES]
         upload.memory.write(content)
         return upload
 
@@ -65,9 +66,9 @@ class Upload:
         if self._problem is not None:
             return
         self._encoded += len(piece)
-        self._tally["encoded_bytes"] += len(piece)
+        self._tally["bytes"] += len(piece)
         try:
-            LIMITS.check("encoded_bytes", self._tally["encoded_bytes"])
+            LIMITS.check("bytes", self._tally["bytes"])
             self._decode(piece)
         except binascii.Error as error:
             self._fail(RequestError(_NOT_BASE64.format(str(error).lower())))
@@ -98,6 +99,15 @@ class Upload:
         """The file, for rasterio to open."""
         return self._memory
 
+    @property
+    def content(self) -> Content:
+        """All bytes, as they lie in memory."""
+        return self._memory.getbuffer()
+
+    def open(self, driver: str) -> DatasetReader:
+        """Opens it with one of GDAL's drivers and with no other."""
+        return self._memory.open(driver=driver)
+
     def close(self) -> None:
         """Gives the memory back; an upload may be closed twice."""
         self._memory.close()
@@ -118,7 +128,7 @@ class Upload:
             raise binascii.Error("something comes after the padding")
         decoded = binascii.a2b_base64(piece, strict_mode=True)
         self._ended = piece.endswith(b"=")
-        self.head = (self.head + decoded[:_HEAD])[:_HEAD]
+        self.head = (self.head + decoded[:HEAD_BYTES])[:HEAD_BYTES]
         self._memory.write(decoded)
 
     def _fail(self, problem: RasterIOError | LimitError) -> None:
