@@ -49,7 +49,7 @@ def processor_of(block: dict[str, Any]) -> RasterIOProcessor:
     config = SimpleNamespace(raster=block, image_token_id=IMAGE)
     vllm_config: Any = SimpleNamespace(model_config=SimpleNamespace(hf_config=config))
     tokenizer = word_tokenizer(WORDS)
-    renderer: Any = SimpleNamespace(get_tokenizer=lambda: tokenizer)
+    renderer: Any = SimpleNamespace(tokenizer=tokenizer)
     return RasterIOProcessor(vllm_config, renderer)
 
 

@@ -55,7 +55,7 @@ def make_processor(
 
 def processor_of(config: object, tokenizer: Tokenizer) -> RasterIOProcessor:
     vllm_config: Any = SimpleNamespace(model_config=SimpleNamespace(hf_config=config))
-    renderer: Any = SimpleNamespace(get_tokenizer=lambda: tokenizer)
+    renderer: Any = SimpleNamespace(tokenizer=tokenizer)
     return RasterIOProcessor(vllm_config, renderer)
 
 
