@@ -56,7 +56,7 @@ def read_config(stored: Mapping[str, Any], options: Options | None = None) -> Ra
                 "nodata_fill": options.nodata_fill if options.nodata_fill is not None else 0.0,
                 "coordinates": list(args.get("backbone_coords_encoding", [])),
             },
-            "tile": {"size": args["backbone_img_size"], "multiple_of": 16},
+            "tile": {"size": args["backbone_img_size"], "multiple_of": 16, "minimum": 32},
             "output": {
                 "kind": "classes",
                 "classes": [{"name": f"class {i}"} for i in range(args["num_classes"])],

@@ -145,8 +145,11 @@ class PlainServingDefaults(ServingDefaults):
 
     @classmethod
     def verify_and_update_model_config(cls, model_config: "ModelConfig") -> None:
-        """Also asks for the model runner that is known to work."""
+        """Also asks for the model runner that is known to work, and the renderer."""
         super().verify_and_update_model_config(model_config)
+        if model_config.skip_tokenizer_init and model_config.tokenizer_mode == "auto":
+            # vLLM's own for models without a tokenizer: the usual one tries its chat template.
+            model_config.tokenizer_mode = "terratorch"
         if HAS_TRITON and _RUNNER_SWITCH not in os.environ:
             logger.info(
                 "Asking for vLLM's first model runner: no attention-free model was seen to work "

@@ -117,7 +117,7 @@ class RasterForImageToImage(nn.Module, IsAttentionFree, SupportsMultiModal):
 class UnconvertedRasterForImageToImage(RasterForImageToImage):
     """The same for a folder as TerraTorch publishes it, see `vllm_raster_model.unconverted`."""
 
-    allow_patterns_overrides = ("*.safetensors", "*.pt", "*.ckpt")
+    allow_patterns_overrides = ("*.pt", "*.ckpt", "*.safetensors")
     """The first of these that there is; vLLM reads pickles with `weights_only`."""
 
     def load_weights(self, weights: Iterable[tuple[str, Any]]) -> set[str]:
