@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -68,8 +69,8 @@ def read_config(stored: Mapping[str, Any], options: Options | None = None) -> Ra
 _OURS = {"model.": "", "neck.2.": "neck.", "head.head.2.": "head."}
 
 
-def served_weights(state: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
-    for name, weight in state.items():
+def read_weights(file: Path, config: RasterConfig) -> Iterator[tuple[str, torch.Tensor]]:
+    for name, weight in torch.load(file, weights_only=True)["state_dict"].items():
         for theirs, ours in _OURS.items():
             name = name.replace(theirs, ours, 1)
         if name != "encoder.pos_embed":

@@ -1,4 +1,4 @@
-"""The seam to vLLM: the one file of this package that touches its moving parts.
+"""The seam to vLLM: this and `engine_reading.py` alone touch its moving parts.
 
 Everything else imports vLLM's names from here. Written for vLLM 0.32, read against 0.33; where
 the written guides of 2025 call a hook by another name, the docstring at its definition says so.
@@ -16,7 +16,6 @@ from vllm_raster_model.engine_version import require_vllm
 require_vllm()  # before the imports below fail for a reason that says nothing
 
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-from vllm import envs
 from vllm.config import VllmConfig
 from vllm.config.multimodal import MultiModalDummyOptions
 from vllm.distributed import get_tensor_model_parallel_world_size
@@ -67,8 +66,6 @@ from vllm.multimodal.processing import (
 )
 from vllm.multimodal.processing.processor import PromptIndex
 from vllm.platforms import current_platform
-from vllm.transformers_utils.config import _CONFIG_FORMAT_TO_CONFIG_PARSER
-from vllm.transformers_utils.config_parser_base import ConfigParserBase
 from vllm.triton_utils import HAS_TRITON
 from vllm.v1.pool.metadata import PoolingMetadata
 
@@ -159,40 +156,6 @@ class PlainServingDefaults(ServingDefaults):
             os.environ[_RUNNER_SWITCH] = "0"
 
 
-def read_configurations_with(parser: "type[ParserOverAnother]") -> None:
-    """Puts a parser of config.json over the one that is there; may be called twice.
-
-    Not by vLLM's `register_config_parser`, which warns of it whatever is served.
-    """
-    there = _CONFIG_FORMAT_TO_CONFIG_PARSER["hf"]
-    if not issubclass(there, parser):
-        parser.inner = there
-        _CONFIG_FORMAT_TO_CONFIG_PARSER["hf"] = parser
-
-
-class ParserOverAnother(ConfigParserBase):
-    """A parser that leaves to the one below what it does not read itself."""
-
-    inner: type[ConfigParserBase]
-
-
-def know_variable(name: str) -> None:
-    """Keeps vLLM from warning of an environment variable of ours, which it takes for its own."""
-    envs.environment_variables.setdefault(name, lambda: os.environ.get(name))
-
-
-def do_without_tokenizer(model_config: "ModelConfig") -> None:
-    """Starts as with `--skip-tokenizer-init` where vLLM found no tokenizer.
-
-    Without one it says that it is in text-only mode, and would fail.
-    """
-    if model_config.skip_tokenizer_init or model_config.supports_multimodal_inputs:
-        return
-    logger.info("Not in text-only mode: this checkpoint needs no tokenizer.")
-    model_config.skip_tokenizer_init = True
-    model_config._supports_multimodal_inputs_cache = {}
-
-
 def load_parameter(parameter: torch.Tensor, weight: torch.Tensor) -> None:
     """Copies a weight from disk into a parameter, or into its part of it on this device.
 
@@ -243,7 +206,6 @@ __all__ = [
     "BaseDummyInputsBuilder",
     "BaseMultiModalProcessor",
     "BaseProcessingInfo",
-    "ConfigParserBase",
     "ImageSize",
     "IsAttentionFree",
     "ModalityDataItems",
@@ -255,7 +217,6 @@ __all__ = [
     "MultiModalFieldConfig",
     "MultiModalInput",
     "MultiModalKwargsItems",
-    "ParserOverAnother",
     "PlainServingDefaults",
     "Pooler",
     "PoolingMetadata",
@@ -276,11 +237,8 @@ __all__ = [
     "attn_type",
     "batch_tokens",
     "configuration",
-    "do_without_tokenizer",
-    "know_variable",
     "language_model",
     "load_parameter",
     "logger",
     "merge_cells",
-    "read_configurations_with",
 ]

@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from vllm_raster_model._stub_reader import served_weights
 from vllm_raster_model.engine import (
     MULTIMODAL_REGISTRY,
     IsAttentionFree,
@@ -112,27 +111,3 @@ class RasterForImageToImage(nn.Module, IsAttentionFree, SupportsMultiModal):
             WeightsError: One is missing, unknown or of the wrong shape.
         """
         return load_strictly(self, weights)
-
-
-class UnconvertedRasterForImageToImage(RasterForImageToImage):
-    """The same for a folder as TerraTorch publishes it, see `vllm_raster_model.unconverted`."""
-
-    allow_patterns_overrides = ("*.pt", "*.ckpt", "*.safetensors")
-    """The first of these that there is; vLLM reads pickles with `weights_only`."""
-
-    def load_weights(self, weights: Iterable[tuple[str, Any]]) -> set[str]:
-        """Loads all weights, under the names that TerraTorch gives them.
-
-        Args:
-            weights: What the file holds: a `state_dict` among other things, or tensors.
-
-        Raises:
-            WeightsError: One is missing, unknown or of the wrong shape.
-        """
-        state: dict[str, torch.Tensor] = {}
-        for name, value in weights:
-            if name == "state_dict":
-                state.update(value)
-            elif isinstance(value, torch.Tensor):
-                state[name] = value
-        return super().load_weights(served_weights(state))

@@ -3,11 +3,10 @@
 import logging
 
 from vllm_raster_model.engine_version import require_vllm
-from vllm_raster_model.errors import ContractError, EngineVersionError
+from vllm_raster_model.errors import EngineVersionError
 
 ARCHITECTURES = {
     "RasterForImageToImage": "vllm_raster_model.plain:RasterForImageToImage",
-    "UnconvertedRasterForImageToImage": "vllm_raster_model.plain:UnconvertedRasterForImageToImage",
     "InstructedRasterForImageToImage": (
         "vllm_raster_model.instructed:InstructedRasterForImageToImage"
     ),
@@ -48,47 +47,31 @@ def _register_with_vllm() -> None:
     from vllm import ModelRegistry
     from vllm.model_executor.models.config import MODELS_CONFIG_MAP
 
-    from vllm_raster_model.engine import PlainServingDefaults, ServingDefaults
-    from vllm_raster_model.unconverted import UnconvertedServingDefaults
+    from vllm_raster_model.engine import ServingDefaults
+    from vllm_raster_model.engine_reading import (
+        know_variable,
+        load_weights_with,
+        read_configurations_with,
+    )
+    from vllm_raster_model.unconverted import (
+        FOREIGN_ARCHITECTURE,
+        SWITCH,
+        PlainOrUnconvertedDefaults,
+        UnconvertedConfigParser,
+        UnconvertedLoader,
+        is_served_here,
+    )
 
-    defaults = {
-        "RasterForImageToImage": PlainServingDefaults,
-        "UnconvertedRasterForImageToImage": UnconvertedServingDefaults,
-        "InstructedRasterForImageToImage": ServingDefaults,
-    }
     known = ModelRegistry.get_supported_archs()
     for architecture, path in ARCHITECTURES.items():
         if architecture not in known:
             ModelRegistry.register_model(architecture, path)
-        MODELS_CONFIG_MAP[architecture] = defaults[architecture]
-    _register_stand_in()
-
-
-def _register_stand_in() -> None:
-    """Has this package serve the folders that name vLLM's wrapper around TerraTorch, if it is to.
-
-    Whether a folder is one of those is told when it is read, but vLLM also serves by the
-    wrapper's name without reading any.
-    """
-    from vllm import ModelRegistry
-    from vllm.model_executor.models.config import MODELS_CONFIG_MAP
-
-    from vllm_raster_model.engine import know_variable, read_configurations_with
-    from vllm_raster_model.unconverted import (
-        ARCHITECTURE,
-        FOREIGN_ARCHITECTURE,
-        SWITCH,
-        UnconvertedConfigParser,
-        UnconvertedServingDefaults,
-        stands_in,
-    )
-
+        plain = architecture == "RasterForImageToImage"
+        MODELS_CONFIG_MAP[architecture] = PlainOrUnconvertedDefaults if plain else ServingDefaults
     know_variable(SWITCH)
     read_configurations_with(UnconvertedConfigParser)
-    try:
-        reason = stands_in()
-    except ContractError:
-        return  # said where it matters: when such a folder is read
-    if reason is not None:
-        ModelRegistry.register_model(FOREIGN_ARCHITECTURE, ARCHITECTURES[ARCHITECTURE])
-        MODELS_CONFIG_MAP[FOREIGN_ARCHITECTURE] = UnconvertedServingDefaults
+    load_weights_with(UnconvertedLoader)
+    if is_served_here():
+        path = ARCHITECTURES["RasterForImageToImage"]
+        ModelRegistry.register_model(FOREIGN_ARCHITECTURE, path)
+        MODELS_CONFIG_MAP[FOREIGN_ARCHITECTURE] = PlainOrUnconvertedDefaults

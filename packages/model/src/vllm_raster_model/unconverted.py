@@ -6,34 +6,31 @@ what it would be converted to.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from transformers import PreTrainedConfig
 
-from vllm_raster_model._stub_reader import Options, read_config
+from vllm_raster_model._stub_reader import Options, read_config, read_weights
 from vllm_raster_model.config import RasterConfig
-from vllm_raster_model.engine import (
-    ParserOverAnother,
-    PlainServingDefaults,
-    do_without_tokenizer,
-    logger,
-)
-from vllm_raster_model.errors import ContractError
+from vllm_raster_model.engine import PlainServingDefaults, VllmConfig, logger
+from vllm_raster_model.engine_reading import FileLoader, ParserOverAnother, do_without_tokenizer
+from vllm_raster_model.errors import ContractError, WeightsError
 
 if TYPE_CHECKING:
     from vllm_raster_model.engine import ModelConfig
 
 FOREIGN_ARCHITECTURE = "Terratorch"
 """What config.json of such a folder names: vLLM's wrapper around TerraTorch."""
-ARCHITECTURE = "UnconvertedRasterForImageToImage"
+ARCHITECTURE = "RasterForImageToImage"
 """The class of this package that serves it."""
 SWITCH = "VLLM_RASTER_TERRATORCH"
 """The environment variable that chooses between the two, `native` and `wrapper`."""
 
-_OVERRIDES = "--hf-overrides '{\"raster\": {\"input\": {\"mean\": [...], \"std\": [...]}}}'"
+_OVERRIDES = '--hf-overrides \'{"raster": {"input": {"mean": [...], "std": [...]}}}\''
 
 
 def stands_in() -> str | None:
@@ -50,6 +47,17 @@ def stands_in() -> str | None:
     if not choice and find_spec("terratorch") is None:
         return "TerraTorch is not installed"
     return None
+
+
+def is_served_here() -> bool:
+    """Tells the same without a word on what the environment variable may not be.
+
+    That is said where it matters, when such a folder is read.
+    """
+    try:
+        return stands_in() is not None
+    except ContractError:
+        return False
 
 
 class UnconvertedConfig(RasterConfig):
@@ -127,10 +135,7 @@ def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, 
 
 
 class UnconvertedConfigParser(ParserOverAnother):
-    """Reads config.json as vLLM does, but for folders of TerraTorch's that are served here.
-
-    An entry of vLLM's table of parsers, made by `vllm_raster_model.registration`.
-    """
+    """Reads config.json as vLLM does, but for folders of TerraTorch's that are served here."""
 
     def parse(
         self,
@@ -141,6 +146,7 @@ class UnconvertedConfigParser(ParserOverAnother):
         **kwargs: Any,
     ) -> tuple[dict[str, Any], PreTrainedConfig]:
         """Gives what config.json holds, and the configuration that is made of it."""
+        overrides = kwargs.get("hf_overrides")
         try:
             stored, config = self.inner().parse(
                 model, trust_remote_code, revision, code_revision, **kwargs
@@ -150,13 +156,14 @@ class UnconvertedConfigParser(ParserOverAnother):
             stored, _ = PreTrainedConfig.get_config_dict(
                 model, revision=revision, token=kwargs.get("token")
             )
-            if (reason := _reason(stored, kwargs.get("hf_overrides"))) is None:
+            if (reason := _reason(stored, overrides)) is None:
                 raise
         else:
-            if (reason := _reason(stored, kwargs.get("hf_overrides"))) is None:
+            if (reason := _reason(stored, overrides)) is None:
                 return stored, config
-        architectures = stored["architectures"]
-        return stored, UnconvertedConfig(stored, reason, architectures=architectures)
+        return stored, UnconvertedConfig(
+            stored, reason, architectures=stored["architectures"], name_or_path=str(model)
+        )
 
 
 def _reason(stored: Mapping[str, Any], overrides: object) -> str | None:
@@ -168,29 +175,55 @@ def _reason(stored: Mapping[str, Any], overrides: object) -> str | None:
     return stands_in()
 
 
-class UnconvertedServingDefaults(PlainServingDefaults):
-    """As for a converted one, and says what is served."""
+class UnconvertedLoader(FileLoader):
+    """Reads the weights as the converter does."""
+
+    load_format = "terratorch"
+    patterns = ("*.pt", "*.ckpt", "*.pth", "*.bin", "*.safetensors")
+
+    def read(
+        self, files: list[Path], config: UnconvertedConfig
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        """Gives the weights under the names that the served class has for them.
+
+        Raises:
+            WeightsError: There are several files, or the one is not of the network.
+        """
+        if len(files) != 1:
+            raise WeightsError(
+                f"One file of weights is served, got {sorted(one.name for one in files)}: move "
+                "the others elsewhere, or convert the one with `vllm-raster-model convert`"
+            )
+        return read_weights(files[0], config)
+
+
+class PlainOrUnconvertedDefaults(PlainServingDefaults):
+    """Says of an unconverted folder that it is one, and has it read as such."""
 
     @classmethod
     def verify_and_update_model_config(cls, model_config: "ModelConfig") -> None:
-        """Also does without a tokenizer where the folder has none.
+        """Also does without a tokenizer, which such a folder has not.
 
         Raises:
-            ContractError: The folder does not say all that is needed, nor does the command line.
+            ContractError: Neither the folder nor the command line says all that is needed.
         """
         config = model_config.hf_config
-        if not isinstance(config, UnconvertedConfig):
-            raise ContractError(
-                f"{ARCHITECTURE} serves only what names {FOREIGN_ARCHITECTURE!r} in config.json"
+        if isinstance(config, UnconvertedConfig):
+            if config.problem is not None:
+                raise ContractError(config.problem)
+            logger.info(
+                "%s stands in for vLLM's wrapper around TerraTorch: %s.",
+                ARCHITECTURE,
+                config.reason,
             )
-        if config.problem is not None:
-            raise ContractError(f"{config.problem}. When serving: {_OVERRIDES}")
-        logger.info(
-            "Serving a TerraTorch checkpoint with %s in place of vLLM's wrapper around "
-            "TerraTorch: %s. Set %s=wrapper for the wrapper.",
-            ARCHITECTURE,
-            config.reason,
-            SWITCH,
-        )
-        do_without_tokenizer(model_config)
+            do_without_tokenizer(model_config)
         super().verify_and_update_model_config(model_config)
+
+    @classmethod
+    def verify_and_update_config(cls, vllm_config: VllmConfig) -> None:
+        """Also chooses the loader."""
+        super().verify_and_update_config(vllm_config)
+        load = vllm_config.load_config
+        if isinstance(vllm_config.model_config.hf_config, UnconvertedConfig):
+            if load.load_format in ("auto", "hf", "pt"):
+                load.load_format = UnconvertedLoader.load_format
