@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-
-from vllm_raster_model.engine import logger
-
 from vllm import envs
 from vllm.config import LoadConfig
 from vllm.model_executor.model_loader import _LOAD_FORMAT_TO_MODEL_LOADER, DefaultModelLoader
 from vllm.transformers_utils.config import _CONFIG_FORMAT_TO_CONFIG_PARSER
 from vllm.transformers_utils.config_parser_base import ConfigParserBase
+
+from vllm_raster_model.engine import logger
 
 if TYPE_CHECKING:
     from vllm.config import ModelConfig
@@ -47,7 +46,7 @@ class FileLoader(DefaultModelLoader):
 
     load_format: str
     patterns: tuple[str, ...]
-    """Files of the first one that there are any of."""
+    """Names of files of weights; those of the first one that fits any are downloaded."""
 
     def __init__(self, load_config: LoadConfig) -> None:
         # To vLLM's own code it is a format like any other.
@@ -57,14 +56,14 @@ class FileLoader(DefaultModelLoader):
         self, model_config: "ModelConfig", model: nn.Module
     ) -> Generator[tuple[str, torch.Tensor], None, None]:
         """Gives the weights under the names that the model has for them."""
-        _, files, *_ = self._prepare_weights(
+        folder, *_ = self._prepare_weights(
             model_config.model, None, model_config.revision, True, list(self.patterns)
         )
         self.counter_before_loading_weights = time.perf_counter()
-        yield from self.read([Path(one) for one in files], model_config.hf_config)
+        yield from self.read(Path(folder), model_config.hf_config)
 
-    def read(self, files: list[Path], config: Any) -> Iterator[tuple[str, torch.Tensor]]:
-        """Reads weights out of these files, for what the configuration describes."""
+    def read(self, folder: Path, config: Any) -> Iterator[tuple[str, torch.Tensor]]:
+        """Reads weights out of this folder, for what the configuration describes."""
         raise NotImplementedError
 
 
