@@ -15,27 +15,27 @@ from vllm_raster_model.engine import (
     load_parameter,
 )
 from vllm_raster_model.networks import TorchLayers
-from vllm_raster_model.networks.prithvi_upernet import PrithviUPerNet
+from vllm_raster_model.networks.prithvi_dense import PrithviDense
 from vllm_raster_model.weights import load_strictly
 
 from .serving import Serving, engine_config, make_ready
-from .terratorch import FloodsCase
+from .terratorch import TerraTorchCase
 
 SWITCH = "VLLM_USE_V2_MODEL_RUNNER"
 
 
 @pytest.fixture(scope="module")
-def case() -> FloodsCase:
-    return FloodsCase.load()
+def case() -> TerraTorchCase:
+    return TerraTorchCase.stored("floods_upernet")
 
 
-def floods(case: FloodsCase, serving: Serving) -> PrithviUPerNet:
+def floods(case: TerraTorchCase, serving: Serving) -> PrithviDense:
     """The flood network, with random weights, built from vLLM's layers."""
     with set_current_vllm_config(serving.vllm_config):
         return case.network(VllmLayers())
 
 
-def test_layers_have_the_same_names(case: FloodsCase, prithvi: Serving) -> None:
+def test_layers_have_the_same_names(case: TerraTorchCase, prithvi: Serving) -> None:
     ours = case.network(TorchLayers()).state_dict()
     theirs = floods(case, prithvi).state_dict()
     assert list(theirs) == list(ours)
@@ -43,7 +43,7 @@ def test_layers_have_the_same_names(case: FloodsCase, prithvi: Serving) -> None:
 
 
 @torch.inference_mode()
-def test_layers_compute_the_same(case: FloodsCase, prithvi: Serving) -> None:
+def test_layers_compute_the_same(case: TerraTorchCase, prithvi: Serving) -> None:
     network = floods(case, prithvi)
     load_strictly(network, case.network_weights.items())
     make_ready(network, prithvi.vllm_config)

@@ -7,7 +7,15 @@ not known is refused, so that a misspelt one is found when the server starts.
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    model_validator,
+)
 
 from vllm_raster_model.errors import ContractError
 
@@ -15,6 +23,23 @@ Coordinate = Literal["time", "location"]
 PositiveInt = Annotated[int, Field(ge=1, strict=True)]
 Number = Annotated[float, Field(strict=True)]
 PositiveNumber = Annotated[Number, Field(gt=0)]
+
+_FORMS = ("number", "a number each frame")
+
+
+def _form(value: Any) -> str:
+    return _FORMS[isinstance(value, list | tuple)]
+
+
+OneOrEachFrame = Annotated[
+    Annotated[Number, Tag(_FORMS[0])] | Annotated[tuple[Number, ...], Tag(_FORMS[1])],
+    Discriminator(_form),
+]
+PositiveOneOrEachFrame = Annotated[
+    Annotated[PositiveNumber, Tag(_FORMS[0])]
+    | Annotated[tuple[PositiveNumber, ...], Tag(_FORMS[1])],
+    Discriminator(_form),
+]
 
 
 class _Part(BaseModel):
@@ -38,16 +63,19 @@ class InputContract(_Part):
         nodata_fill: Stands in for invalid pixels; in the unit of `mean`.
         frames: Number of dates in one input.
         coordinates: What else the network is told: the date of each frame, the place.
+        first_day: Number of 1 January among the days of a year, as in training: 1 or 0. Whoever
+            makes image items counts by it.
     """
 
     bands: tuple[str, ...] = Field(min_length=1)
     scale: Number = 1.0
     offset: Number = 0.0
-    mean: tuple[Number, ...] | tuple[tuple[Number, ...], ...] = (0.0,)
-    std: tuple[PositiveNumber, ...] | tuple[tuple[PositiveNumber, ...], ...] = (1.0,)
+    mean: tuple[OneOrEachFrame, ...] = (0.0,)
+    std: tuple[PositiveOneOrEachFrame, ...] = (1.0,)
     nodata_fill: Number = 0.0
     frames: PositiveInt = 1
     coordinates: tuple[Coordinate, ...] = ()
+    first_day: Literal[0, 1] = 1
 
     @model_validator(mode="after")
     def _one_number_a_band(self) -> Self:
@@ -62,12 +90,12 @@ class InputContract(_Part):
                     f"{name} needs 1 number or one for each of the {len(self.bands)} bands, "
                     f"got {len(numbers)}"
                 )
-            for one in numbers:
-                if isinstance(one, tuple) and len(one) != self.frames:
-                    raise ValueError(
-                        f"{name} needs one number for each of the {self.frames} frames in the "
-                        f"list of a band, got {len(one)}"
-                    )
+            counts = {len(one) if isinstance(one, tuple) else None for one in numbers}
+            if len(counts) > 1 or not counts <= {None, self.frames}:
+                raise ValueError(
+                    f"{name} needs one number for each of the {self.frames} frames in each list, "
+                    f"and lists for all bands or for none, got {list(numbers)}"
+                )
         return self
 
 
@@ -210,7 +238,7 @@ class RasterContract(_Part):
             return cls.model_validate(block)
         except ValidationError as error:
             problems = "; ".join(
-                f"{'.'.join(map(str, one['loc'])) or 'raster'}: {one['msg']} (got {one['input']!r})"
+                f"{_place(one['loc'])}: {one['msg']} (got {one['input']!r})"
                 for one in error.errors()
             )
             raise ContractError(
@@ -226,3 +254,7 @@ class RasterContract(_Part):
     def cell_width(self) -> int:
         """Numbers in the embedding of one cell: its block of output, flattened."""
         return self.output.channels * self.cell_block**2
+
+
+def _place(keys: tuple[int | str, ...]) -> str:
+    return ".".join(str(key) for key in keys if key not in _FORMS) or "raster"

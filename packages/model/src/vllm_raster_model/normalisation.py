@@ -43,16 +43,19 @@ class Normaliser(nn.Module):
 
     def _mean_and_std(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
         if device not in self._numbers:
-            mean, std = (_each(one, device) for one in (self.contract.mean, self.contract.std))
-            self._numbers[device] = (mean, std)
+            self._numbers[device] = mean_and_std(self.contract, device)
         return self._numbers[device]
 
 
+def mean_and_std(
+    contract: InputContract, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The contract's numbers, each as (1, bands or 1, frames or 1, 1, 1)."""
+    return _each(contract.mean, device), _each(contract.std, device)
+
+
 def _each(numbers: tuple[float | tuple[float, ...], ...], device: torch.device) -> torch.Tensor:
-    """One number a band, or one a band and date, as (1, bands, dates or 1, 1, 1)."""
-    return torch.tensor(numbers, dtype=torch.float32, device=device).view(
-        1, len(numbers), -1, 1, 1
-    )
+    return torch.tensor(numbers, dtype=torch.float32, device=device).view(1, len(numbers), -1, 1, 1)
 
 
 def pad_to_grid(values: torch.Tensor, grid: Grid, cell: int) -> torch.Tensor:

@@ -16,6 +16,7 @@ from vllm_raster_model.networks.layers import Layers, TorchLayers
 
 NETWORKS: dict[str, str] = {
     "prithvi_dense": "vllm_raster_model.networks.prithvi_dense:PrithviDense",
+    "prithvi_mae": "vllm_raster_model.networks.prithvi_mae:PrithviMAE",
 }
 """Class path of each network by the `model_type` of its configuration."""
 

@@ -83,9 +83,7 @@ class ReshapeTokensToImage(Neck):
         )
         self.steps = steps
         self.outputs = [
-            one
-            if one.scale is not None
-            else Feature(one.channels * steps, Fraction(1))
+            one if one.scale is not None else Feature(one.channels * steps, Fraction(1))
             for one in inputs
         ]
 
@@ -101,9 +99,7 @@ class ReshapeTokensToImage(Neck):
 class InterpolateToPyramidal(Neck):
     """Enlarges each map, the last one by `scale_factor` and each before it by that much more."""
 
-    def __init__(
-        self, inputs: list[Feature], scale_factor: int = 2, mode: str = "nearest"
-    ) -> None:
+    def __init__(self, inputs: list[Feature], scale_factor: int = 2, mode: str = "nearest") -> None:
         super().__init__()
         name, modes = type(self).__name__, ("nearest", "nearest-exact", "bilinear", "bicubic")
         refuse_unless(_positive(scale_factor), name, "scale_factor", scale_factor, "an integer > 0")
@@ -238,7 +234,9 @@ def build_necks(
     """
     stages = [features]
     necks = nn.ModuleList()
-    for i, one in enumerate(described or [{"name": "ReshapeTokensToImage", "effective_time_dim": steps}]):
+    for i, one in enumerate(
+        described or [{"name": "ReshapeTokensToImage", "effective_time_dim": steps}]
+    ):
         neck = build_part(f"necks[{i}]", NECKS, one, stages[-1], steps=steps, largest=largest)
         necks.append(neck)
         stages.append(neck.outputs)

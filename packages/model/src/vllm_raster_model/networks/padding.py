@@ -35,15 +35,15 @@ class Padding:
         assert self.mode is not None
         if self.mode == "reflect":
             # Unlike torch's own, which cannot reflect more than there is.
-            pixels = pixels.index_select(-2, reflected(-top, height + bottom, height, pixels.device))
+            pixels = pixels.index_select(
+                -2, reflected(-top, height + bottom, height, pixels.device)
+            )
             return pixels.index_select(-1, reflected(-left, width + right, width, pixels.device))
         flat = pixels.flatten(1, -3)  # torch pads two dimensions of a batch of maps
         flat = F.pad(flat, (left, right, top, bottom), mode=self.mode)
         return flat.unflatten(1, pixels.shape[1:-2])
 
-    def cropped(
-        self, maps: torch.Tensor, height: int, width: int, scale: Fraction
-    ) -> torch.Tensor:
+    def cropped(self, maps: torch.Tensor, height: int, width: int, scale: Fraction) -> torch.Tensor:
         """Takes from the map of a padded window the part of a window of height and width.
 
         Args:

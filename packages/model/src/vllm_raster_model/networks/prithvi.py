@@ -4,10 +4,13 @@ Arithmetic and parameter names are those of TerraTorch's `PrithviViT`
 (https://github.com/terrastackai/terratorch), whose checkpoints this encoder reads.
 """
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from vllm_raster_model.errors import ContractError
 from vllm_raster_model.networks.layers import Layers
 from vllm_raster_model.networks.positions import CoordinateCode, resized_grid_code
 
@@ -26,7 +29,7 @@ class PrithviEncoder(nn.Module):
         heads: int,
         patch: int,
         tubelet: int,
-        trained_size: tuple[int, int],
+        trained_size: int | Sequence[int],
         mlp_ratio: float,
         coordinates: tuple[str, ...],
         layers: Layers,
@@ -34,7 +37,7 @@ class PrithviEncoder(nn.Module):
     ) -> None:
         super().__init__()
         self.width = width
-        self.trained_grid = (trained_size[0] // patch, trained_size[1] // patch)
+        self.trained_grid = grid_of(trained_size, patch)
         self.patch_embed = PatchEmbedding(bands, width, (tubelet, patch, patch))
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
         self.temporal_embed_enc = CoordinateCode(width) if "time" in coordinates else None
@@ -169,3 +172,35 @@ class Perceptron(nn.Module):
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """Maps (batch, tokens, width) to the same shape."""
         return self.fc2(F.gelu(self.fc1(tokens)))
+
+
+def grid_of(size: int | Sequence[int], patch: int) -> tuple[int, int]:
+    """Rows and columns of patches in a window, given by its side or its height and width."""
+    height, width = (size, size) if isinstance(size, int) else size
+    return height // patch, width // patch
+
+
+def steps_of(frames: int, tubelet: int) -> int:
+    """Number of tubelets in the frames of a window.
+
+    Raises:
+        ContractError: It is not whole.
+    """
+    if frames % tubelet:
+        raise ContractError(
+            f"raster.input.frames must be a multiple of tubelet_size={tubelet}, got {frames}"
+        )
+    return frames // tubelet
+
+
+def check_width(name: str, width: int, heads_name: str, heads: int) -> None:
+    """Checks the width of tokens.
+
+    Raises:
+        ContractError: The position code or the attention heads cannot share it evenly.
+    """
+    if width % 16 or width % heads:
+        raise ContractError(
+            f"vision_config.{name} must be a multiple of 16 and of {heads_name}={heads}, "
+            f"got {width}"
+        )

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Self
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +22,7 @@ from vllm_raster_model.networks.layers import Layers
 from vllm_raster_model.networks.necks import Grid, build_necks
 from vllm_raster_model.networks.padding import PADDINGS, Padding
 from vllm_raster_model.networks.parts import Feature, build_part
-from vllm_raster_model.networks.prithvi import PrithviEncoder
+from vllm_raster_model.networks.prithvi import PrithviEncoder, check_width, steps_of
 
 
 class PrithviDenseConfig(PreTrainedConfig):
@@ -81,26 +81,16 @@ class PrithviDenseConfig(PreTrainedConfig):
         self.image_size = image_size if isinstance(image_size, int) else list(image_size)
         self.mlp_ratio = mlp_ratio
         self.out_indices = None if out_indices is None else list(out_indices)
-        self.necks = [dict(one) for one in necks]
-        self.decoder = dict(decoder or {"name": "UperNetDecoder"})
-        self.head = None if head is None else dict(head)
+        self.necks = list(necks)
+        self.decoder = {"name": "UperNetDecoder"} if decoder is None else decoder
+        self.head = head
         self.rescale = rescale
         self.padding = padding
         super().__init__(**kwargs)
         self._check()
 
-    @property
-    def trained_size(self) -> tuple[int, int]:
-        """Height and width of `image_size`."""
-        size = self.image_size
-        return (size, size) if isinstance(size, int) else (size[0], size[1])
-
     def _check(self) -> None:
-        if self.embed_dim % 16 or self.embed_dim % self.num_heads:
-            raise ContractError(
-                f"vision_config.embed_dim must be a multiple of 16 and of num_heads="
-                f"{self.num_heads}, got {self.embed_dim}"
-            )
+        check_width("embed_dim", self.embed_dim, "num_heads", self.num_heads)
         indices = self.out_indices
         if indices is not None and not all(-self.depth <= i < self.depth for i in indices):
             raise ContractError(
@@ -156,12 +146,7 @@ class _Parts:
     def __init__(
         self, config: PrithviDenseConfig, frames: int, channels: int, largest: Grid
     ) -> None:
-        if frames % config.tubelet_size:
-            raise ContractError(
-                f"raster.input.frames must be a multiple of tubelet_size={config.tubelet_size}, "
-                f"got {frames}"
-            )
-        steps = frames // config.tubelet_size
+        steps = steps_of(frames, config.tubelet_size)
         count = config.depth if config.out_indices is None else len(config.out_indices)
         tokens = [Feature(config.embed_dim, None)] * count
         self.necks, stages = build_necks(config.necks, tokens, steps, largest)
@@ -223,7 +208,7 @@ class PrithviDense(nn.Module):
             heads=config.num_heads,
             patch=config.patch_size,
             tubelet=config.tubelet_size,
-            trained_size=config.trained_size,
+            trained_size=config.image_size,
             mlp_ratio=config.mlp_ratio,
             coordinates=contract.input.coordinates,
             layers=layers,
@@ -232,7 +217,9 @@ class PrithviDense(nn.Module):
         self.neck, self.decoder, self.head = parts.necks, parts.decoder, parts.head
 
     @classmethod
-    def describe(cls, config: PrithviDenseConfig, frames: int = 1, tile: int | None = None) -> Geometry:
+    def describe(
+        cls, config: PrithviDenseConfig, frames: int = 1, tile: int | None = None
+    ) -> Geometry:
         """Which windows the network of a configuration takes, and how fine its output is.
 
         Args:
@@ -285,9 +272,7 @@ class PrithviDense(nn.Module):
         return self.padding.cropped(scores, height, width, self.geometry.scale)
 
 
-def _check_fit(
-    geometry: Geometry, channels: int, wanted: int, contract: RasterContract
-) -> None:
+def _check_fit(geometry: Geometry, channels: int, wanted: int, contract: RasterContract) -> None:
     if channels != wanted:
         raise ContractError(
             f"Without a head the network gives the decoder's {channels} channels, "

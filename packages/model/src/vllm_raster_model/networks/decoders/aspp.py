@@ -57,7 +57,9 @@ class _ASPPDecoder(nn.Module):
     def fuse(self, maps: list[torch.Tensor]) -> torch.Tensor:
         """Fuses the maps that it reads into (batch, channels) at the first one's resolution."""
         first, *others = (maps[i] for i in self.indices)
-        read = torch.cat([first, *(resize_like(one, first, self.align_corners) for one in others)], 1)
+        read = torch.cat(
+            [first, *(resize_like(one, first, self.align_corners) for one in others)], 1
+        )
         # A stretched single pixel is that pixel everywhere.
         mean = self.image_pool(read).expand(-1, -1, *read.shape[-2:])
         reaches = [one(read) for one in self.aspp_modules.model_sequence]
