@@ -20,6 +20,7 @@ from vllm.config import VllmConfig
 from vllm.config.multimodal import MultiModalDummyOptions
 from vllm.distributed import get_tensor_model_parallel_world_size
 from vllm.inputs import MultiModalDataDict, MultiModalInput
+from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
 from vllm.model_executor.layers.attention import MMEncoderAttention
 from vllm.model_executor.layers.linear import (
     ColumnParallelLinear,
@@ -33,10 +34,13 @@ from vllm.model_executor.models.config import VerifyAndUpdateConfig
 from vllm.model_executor.models.interfaces import (
     IsAttentionFree,
     MultiModalEmbeddings,
+    SupportsLoRA,
     SupportsMultiModal,
 )
 from vllm.model_executor.models.interfaces_base import attn_type
+from vllm.model_executor.models.module_mapping import MultiModelKeys
 from vllm.model_executor.models.utils import (
+    WeightsMapper,
     _merge_multimodal_embeddings,
     init_vllm_registered_model,
 )
@@ -68,6 +72,8 @@ from vllm.multimodal.processing.processor import PromptIndex
 from vllm.platforms import current_platform
 from vllm.triton_utils import HAS_TRITON
 from vllm.v1.pool.metadata import PoolingMetadata
+
+from vllm_raster_model.errors import RasterModelError
 
 if TYPE_CHECKING:
     from vllm.config import ModelConfig
@@ -129,7 +135,17 @@ class ServingDefaults(VerifyAndUpdateConfig):
         """Sets the cache of keys and values on a CPU, unless it is set.
 
         vLLM's CPU worker would refuse to start wherever 92 % of the memory are not free.
+
+        Raises:
+            RasterModelError: Adapters are asked for where vLLM cannot apply them.
         """
+        if getattr(vllm_config, "lora_config", None) and not current_platform.is_cpu():
+            # vLLM's kernels would say so by an assertion without a word.
+            raise RasterModelError(
+                "vLLM applies LoRA adapters in float32 on a CPU only, and maps are served in "
+                "float32: merge the adapter into the checkpoint's weights, or leave out "
+                "--enable-lora"
+            )
         cache = vllm_config.cache_config
         if current_platform.is_cpu() and cache.kv_cache_memory_bytes is None:
             cache.kv_cache_memory_bytes = cls.cpu_cache_bytes
@@ -190,6 +206,29 @@ def language_model(vllm_config: VllmConfig, text_config: Any, prefix: str) -> nn
     )
 
 
+def keep_adapters_apart() -> None:
+    """Has tokens without an adapter be read without one on a CPU; may be called twice.
+
+    vLLM marks them by the index -1, and what stands for its kernels on a CPU takes the last
+    adapter for these (vllm-project/vllm#48421): one request would change another's answer.
+    """
+    shrink, embed = PunicaWrapperCPU._apply_shrink, PunicaWrapperCPU.add_lora_embedding
+    if shrink.__module__ == __name__:
+        return
+
+    def apply_shrink(self: PunicaWrapperCPU, y: torch.Tensor, *rest: Any) -> None:
+        shrink(self, y, *rest)
+        y[self.token_lora_indices < 0] = 0
+
+    def add_lora_embedding(
+        self: PunicaWrapperCPU, y: torch.Tensor, x: torch.Tensor, *rest: Any, **named: Any
+    ) -> None:
+        embed(self, y, x * (self.token_lora_indices >= 0)[:, None], *rest, **named)
+
+    PunicaWrapperCPU._apply_shrink = apply_shrink
+    PunicaWrapperCPU.add_lora_embedding = add_lora_embedding
+
+
 def batch_tokens(vllm_config: VllmConfig) -> int:
     """The most tokens that one step may take."""
     return int(vllm_config.scheduler_config.max_num_batched_tokens)
@@ -217,6 +256,7 @@ __all__ = [
     "MultiModalFieldConfig",
     "MultiModalInput",
     "MultiModalKwargsItems",
+    "MultiModelKeys",
     "PlainServingDefaults",
     "Pooler",
     "PoolingMetadata",
@@ -230,13 +270,16 @@ __all__ = [
     "PromptUpdate",
     "PromptUpdateDetails",
     "ServingDefaults",
+    "SupportsLoRA",
     "SupportsMultiModal",
     "TimingContext",
     "VllmConfig",
     "VllmLayers",
+    "WeightsMapper",
     "attn_type",
     "batch_tokens",
     "configuration",
+    "keep_adapters_apart",
     "language_model",
     "load_parameter",
     "logger",

@@ -3,8 +3,12 @@
 The embedding of a cell is wider than the language model: what the model is to see of the cell
 comes first, then the features of the cell's pixels, which travel beside it in a buffer with a
 row a token, and are joined with the hidden states again for the dense head to read.
+
+Adapters (LoRA) are vLLM's own, and reach the language model: its linear layers and its table of
+words, of which it says itself what vLLM has joined.
 """
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,11 +18,15 @@ from torch import nn
 from vllm_raster_model.engine import (
     MULTIMODAL_REGISTRY,
     MultiModalEmbeddings,
+    MultiModelKeys,
+    SupportsLoRA,
     SupportsMultiModal,
     VllmConfig,
     VllmLayers,
+    WeightsMapper,
     batch_tokens,
     configuration,
+    keep_adapters_apart,
     language_model,
     merge_cells,
 )
@@ -34,12 +42,13 @@ from vllm_raster_model.predictor import WindowPredictor, predicted_cells
 from vllm_raster_model.weights import load_language_model, load_strictly
 
 _LANGUAGE_MODEL = "language_model."
+_NOT_ADAPTABLE = "not_in_the_language_model"
 
 
 @MULTIMODAL_REGISTRY.register_processor(
     RasterMultiModalProcessor, info=RasterProcessingInfo, dummy_inputs=RasterDummyInputs
 )
-class InstructedRasterForImageToImage(nn.Module, SupportsMultiModal):
+class InstructedRasterForImageToImage(nn.Module, SupportsMultiModal, SupportsLoRA):
     """A vision encoder, a projector, a causal language model and a dense head."""
 
     is_pooling_model = True
@@ -59,6 +68,9 @@ class InstructedRasterForImageToImage(nn.Module, SupportsMultiModal):
             self.language_model = language_model(
                 vllm_config, config.text_config, f"{name}language_model"
             )
+        keep_adapters_apart()
+        self.embedding_modules = self.language_model.embedding_modules
+        self.hf_to_vllm_mapper = _adapter_names(self.language_model)
         self.head = DenseHead(
             self.width, config.feature_channels, config.head_units, config.contract.output.channels
         )
@@ -125,6 +137,12 @@ class InstructedRasterForImageToImage(nn.Module, SupportsMultiModal):
         )
         return torch.cat((hidden, self.details[: len(hidden)]), dim=-1)
 
+    def get_mm_mapping(self) -> MultiModelKeys:
+        """Which parts are what; vLLM gives adapters to the language model alone."""
+        return MultiModelKeys.from_string_field(
+            language_model="language_model", connector="projector", tower_model="predictor"
+        )
+
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
         """Loads all weights, and only those.
 
@@ -142,3 +160,23 @@ class InstructedRasterForImageToImage(nn.Module, SupportsMultiModal):
         """From what `forward` gives for cells to their blocks of output."""
         hidden, features = states.split([self.width, states.shape[-1] - self.width], dim=-1)
         return self.head(hidden, features)
+
+
+def _adapter_names(language_model: nn.Module) -> WeightsMapper:
+    """How modules that an adapter names become those that vLLM has.
+
+    PEFT names them as the model in plain PyTorch does. What an adapter has for a module that is
+    not there vLLM would leave out in silence: it gets a name that vLLM refuses.
+    """
+    joined = language_model.packed_modules_mapping
+    known = set()
+    for name, _ in language_model.model.named_modules():
+        parent, dot, last = name.rpartition(".")
+        known |= {re.escape(parent + dot + one) for one in joined.get(last, [last])}
+    theirs = rf"{re.escape(_LANGUAGE_MODEL)}(?:{'|'.join(sorted(known))})"
+    return WeightsMapper(
+        orig_to_new_regex={
+            re.compile(rf"^(?!{theirs}\.lora_)(.+)(?=\.lora_)"): rf"\1.{_NOT_ADAPTABLE}"
+        },
+        orig_to_new_prefix={_LANGUAGE_MODEL: f"{_LANGUAGE_MODEL}model."},
+    )
