@@ -14,6 +14,7 @@ from vllm_raster_model.checkpoints.settings import Settings, shown
 from vllm_raster_model.errors import ContractError
 
 PRETRAINING_BANDS = ("BLUE", "GREEN", "RED", "NIR_NARROW", "SWIR_1", "SWIR_2")
+_PRETRAINING = BandList(6, PRETRAINING_BANDS)
 _PUBLISHED_BANDS = ("B02", "B03", "B04", "B05", "B06", "B07")
 """The same six as the published config.json files name them."""
 _V1_MEAN = (775.0, 1081.0, 1229.0, 2497.0, 2204.0, 1611.0)
@@ -56,7 +57,7 @@ class Backbone:
     mlp_ratio: float = 4.0
     frames: int = 4
     coordinates: tuple[str, ...] = ()
-    bands: BandList = BandList(6, PRETRAINING_BANDS)
+    bands: BandList = _PRETRAINING
     out_indices: tuple[int, ...] | None = None
     padding: str = "reflect"
     mean: tuple[float, ...] = _V2_MEAN
@@ -98,7 +99,7 @@ _OLD_NAMES = {
 }
 
 _UNUSED = {
-    # What only training, or the decoder that training throws away, looks at.
+    # What only training looks at.
     "pretrained",
     "ckpt_path",
     "checkpoint_path",
@@ -110,9 +111,6 @@ _UNUSED = {
     "mask_ratio",
     "norm_pix_loss",
     "coords_scale_learn",
-    "decoder_embed_dim",
-    "decoder_depth",
-    "decoder_num_heads",
     "vpt_n_tokens",
     "vpt_dropout",
     "mean",
@@ -142,6 +140,9 @@ _READ = {
     "model_bands",
     "out_indices",
     "padding",
+    "decoder_embed_dim",
+    "decoder_depth",
+    "decoder_num_heads",
     "encoder_only",
     "vpt",
     "vit_adapter",
@@ -194,12 +195,15 @@ def read_backbone(name: str, arguments: Settings, frames: int | None = None) -> 
         bands=_bands(arguments) or base.bands,
         out_indices=_out_indices(arguments),
         padding=arguments.text("padding") or base.padding,
+        decoder_embed_dim=arguments.whole("decoder_embed_dim") or base.decoder_embed_dim,
+        decoder_depth=arguments.whole("decoder_depth") or base.decoder_depth,
+        decoder_num_heads=arguments.whole("decoder_num_heads") or base.decoder_num_heads,
     )
 
 
 def published_bands(bands: BandList) -> BandList:
     """Bands with the names of the pretraining data in place of the published files' numbers."""
-    return BandList(6, PRETRAINING_BANDS) if bands.names == _PUBLISHED_BANDS else bands
+    return _PRETRAINING if bands.names == _PUBLISHED_BANDS else bands
 
 
 def _bands(arguments: Settings) -> BandList | None:

@@ -24,9 +24,7 @@ from vllm_raster_model.errors import ContractError, WeightsError
 _ANYTHING = ("time", "location")
 
 
-def bare_facts(
-    source: Source, options: Options, stored: Mapping[str, torch.Tensor]
-) -> Facts:
+def bare_facts(source: Source, options: Options, stored: Mapping[str, torch.Tensor]) -> Facts:
     """What is known of a bare encoder: by its config.json, its file's name, or its shape.
 
     Args:
@@ -167,6 +165,8 @@ def _features(backbone: Backbone) -> dict[str, Any]:
         "decoder": {"name": "IdentityDecoder"},
         "head": None,
         "rescale": False,
+        # An encoder by itself pads nothing: windows are whole patches.
+        "padding": None,
     }
 
 
@@ -189,4 +189,4 @@ def _channel_names(
         return None
     if frames == 1:
         return bands
-    return tuple(f"{band} {frame}" for band in bands for frame in range(frames))
+    return tuple(f"{band} {frame}" for frame in range(frames) for band in bands)

@@ -237,7 +237,7 @@ def _listed_statistics(arguments: Settings, key: str, bands: int) -> Statistics 
         raise ContractError(
             f"{arguments.where}.{key} must be one for each of the {bands} bands, got {len(numbers)}"
         )
-    return None if numbers is None else tuple(_frozen(one) for one in numbers)  # type: ignore[return-value]
+    return None if numbers is None else tuple(_frozen(one) for one in numbers)
 
 
 def _scale(arguments: Settings, default: float) -> float:

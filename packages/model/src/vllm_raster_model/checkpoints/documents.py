@@ -19,7 +19,9 @@ class _Loader(yaml.SafeLoader):
 
 # YAML 1.1 reads 1e-4 as text, Lightning's command line as a number.
 _Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
 )
 
 
@@ -58,7 +60,7 @@ def front_matter(path: Path) -> dict[str, Any]:
 def _plain(path: Path, text: str) -> Any:
     try:
         # A subclass of the safe loader.
-        return yaml.load(text, Loader=_Loader)  # noqa: S506
+        return yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError, RecursionError, TypeError) as error:
         raise _unreadable(path, "yaml", error) from None
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from math import lcm
 from typing import Any
 
@@ -10,6 +11,7 @@ from vllm_raster_model.checkpoints.options import Options
 from vllm_raster_model.config import RasterConfig
 from vllm_raster_model.errors import ContractError
 from vllm_raster_model.networks import network_class
+from vllm_raster_model.networks.prithvi_dense import Geometry
 
 _OVERLAP = 8
 """Neighbouring windows share this part of their side where nothing else is said."""
@@ -116,7 +118,9 @@ class Facts:
         geometry = self._geometry()
         tile, cell = self.tile or 1, lcm(self.patch, geometry.multiple, geometry.downscale)
         size = max(_up(tile, cell), _up(geometry.minimum, cell))
-        overlap = size // _OVERLAP if self.overlap is None else self.overlap
+        overlap = self.overlap
+        if overlap is None:
+            overlap = size // _OVERLAP // geometry.downscale * geometry.downscale
         output: dict[str, Any] = {"kind": self.kind}
         if geometry.upscale != 1:
             output["upscale"] = geometry.upscale
@@ -147,6 +151,9 @@ class Facts:
         """Which windows the network takes, and how fine its answer is."""
         arguments = dict(self.network)
         network = network_class(arguments.pop("model_type"))
+        if not hasattr(network, "describe"):
+            # It gives a pixel for a pixel, of whole patches.
+            return Geometry(Fraction(1), self.patch, self.patch)
         return network.describe(network.config_class(**arguments), self.frames, self.tile)
 
     def _channels(self) -> dict[str, Any]:
@@ -167,4 +174,3 @@ def _listed(statistics: Statistics | None) -> list[Any]:
 
 def _up(value: int, step: int) -> int:
     return -(-value // step) * step
-

@@ -1,6 +1,7 @@
 """Other people's checkpoints, as ones that this package serves."""
 
 import logging
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,9 +49,10 @@ class ForeignCheckpoint:
             WeightsError: The file cannot be read, or its weights are not those of the network.
         """
         stored = self.stored or read_tensors(self.source.weights)
-        named = self._named(stored)
-        self.notes = [*self.facts.notes, *named.notes]
-        for note in named.notes:
+        named = named_weights(self.source, self.facts, stored)
+        notes = [*named.notes, *_note_positions(self.facts, stored)]
+        self.notes = [*self.facts.notes, *notes]
+        for note in notes:
             _log.info("%s", note)
         wanted = _wanted(self.config)
         _check(wanted, {name: stored[key].shape for name, key in named.weights.items()})
@@ -58,12 +60,30 @@ class ForeignCheckpoint:
             weight = stored[key]
             yield PREFIX + name, weight.float() if weight.is_floating_point() else weight
 
-    def _named(self, stored: Mapping[str, torch.Tensor]) -> Named:
-        coordinates = self.facts.coordinates
-        if self.source.kind != "bare":
-            return fine_tune_names(stored, coordinates)
-        whole = self.facts.network["model_type"] == "prithvi_mae"
-        return backbone_names(stored, coordinates, with_decoder=whole)
+
+def named_weights(source: Source, facts: Facts, stored: Mapping[str, torch.Tensor]) -> Named:
+    """The names of a file's weights in the network, and what is left out."""
+    if source.kind != "bare":
+        return fine_tune_names(stored, facts.coordinates)
+    whole = facts.network["model_type"] == "prithvi_mae"
+    return backbone_names(stored, facts.coordinates, with_decoder=whole)
+
+
+def _note_positions(facts: Facts, stored: Mapping[str, torch.Tensor]) -> list[str]:
+    """Whether the code of positions that is computed has the size of the one that is stored."""
+    network = facts.network
+    size = network["image_size"]
+    sides = [size, size] if isinstance(size, int) else size
+    expected = 1 + facts.frames // network["tubelet_size"] * math.prod(
+        one // network["patch_size"] for one in sides
+    )
+    for name, one in stored.items():
+        if name.rpartition(".")[2] == "pos_embed" and one.ndim == 3 and one.shape[1] != expected:
+            return [
+                f"The stored code of positions is for {one.shape[1] - 1} patches, the "
+                f"configuration (image size, dates) makes it for {expected - 1}"
+            ]
+    return []
 
 
 def gather(path: Path, options: Options) -> tuple[Source, Facts, Mapping[str, torch.Tensor] | None]:

@@ -4,6 +4,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import torch
+
 from vllm_raster_model.errors import WeightsError
 
 _WRAPPERS = re.compile(r"(^|\.)(_orig_mod|_timm_module|_forward_module)\.")
@@ -14,6 +16,8 @@ _BESIDE = re.compile(
     r"^(criterion|train_metrics|val_metrics|test_metrics|metrics|loss|train_loss|val_loss"
     r"|train_loss_handler|val_loss_handler|test_loss_handler)\."
 )
+_MEASURED = (".running_mean", ".running_var", ".num_batches_tracked")
+"""What batch norm keeps beside its parameters."""
 _DECODER_OF_V1 = re.compile(r"(^|\.)(decoder_\w+|mask_token)(\.|$)|_dec\.")
 
 
@@ -107,8 +111,8 @@ def _drop_of_encoder(named: Named, name: str, plain: str, coordinates: tuple[str
     """Leaves out what is computed anew, what only pretraining uses, and what is not told."""
     if plain in ("encoder.pos_embed", "decoder.decoder_pos_embed"):
         named.drop("the code of positions, which is computed", name)
-    elif plain == "encoder.mask_token" or plain.startswith("encoder.decoder_"):
-        named.drop("the masked autoencoder's decoder", name)
+    elif plain in ("encoder.mask_token", "decoder.mask_token"):
+        named.drop("the token for masked patches, for nothing is masked", name)
     elif "temporal_embed_" in plain and "time" not in coordinates:
         named.drop("the encoding of dates, which the network is not told", name)
     elif "location_embed_" in plain and "location" not in coordinates:
@@ -122,3 +126,8 @@ def _take(named: Named, plain: str, name: str) -> None:
     if plain in named.weights:
         raise WeightsError(f"{name!r} and {named.weights[plain]!r} are both {plain!r}")
     named.weights[plain] = name
+
+
+def count_parameters(weights: Mapping[str, torch.Tensor]) -> int:
+    """Numbers that training has set: all but what batch norm measured."""
+    return sum(one.numel() for name, one in weights.items() if not name.endswith(_MEASURED))

@@ -1,7 +1,7 @@
 """Looking things up in a stored configuration: a wrong type is an error that names the key."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from reprlib import Repr
 from typing import Any, Self
@@ -100,18 +100,19 @@ class Settings:
         return list(value)
 
     def numbers(self, key: str) -> list[float] | list[list[float]] | None:
-        """A list of numbers, or of equally long lists of numbers."""
+        """A list of numbers, or of lists of numbers."""
         listed = self.items(key)
         if listed is None:
             return None
-        if all(isinstance(one, (list, tuple)) for one in listed) and listed:
-            rows = [[_number(x) for x in one] for one in listed]
-            if len({len(row) for row in rows}) == 1 and rows[0] and not _holes(sum(rows, [])):
-                return rows  # type: ignore[return-value]
-        numbers = [_number(one) for one in listed]
-        if not numbers or _holes(numbers):
+        if listed and all(isinstance(one, (list, tuple)) for one in listed):
+            return [self._row(key, one) for one in listed]
+        return self._row(key, listed)
+
+    def _row(self, key: str, listed: Sequence[Any]) -> list[float]:
+        found = [number for one in listed if (number := _number(one)) is not None]
+        if not found or len(found) != len(listed):
             raise self._wrong(key, "finite numbers")
-        return numbers  # type: ignore[return-value]
+        return found
 
     def refuse_unknown(self, known: Iterable[str], hint: str) -> None:
         """Refuses keys that are not among the known ones, by name."""
@@ -130,7 +131,3 @@ def _number(value: Any) -> float | None:
     except (ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
-
-
-def _holes(numbers: list[float | None]) -> bool:
-    return any(one is None for one in numbers)

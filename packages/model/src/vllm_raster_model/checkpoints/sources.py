@@ -84,9 +84,7 @@ def _weights_path(folder: Path) -> Path:
     raise SourceError(f"There is no file of weights in {folder} ({', '.join(SUFFIXES)})")
 
 
-def _only(
-    found: list[Path], what: str, option: str, wanted: Callable[[Path], bool]
-) -> Path | None:
+def _only(found: list[Path], what: str, option: str, wanted: Callable[[Path], bool]) -> Path | None:
     """The one that is wanted, where there are several; the only one as it is."""
     if len(found) > 1:
         found = [one for one in found if wanted(one)] or found

@@ -5,6 +5,7 @@ Arithmetic, arguments and parameter names are those of TerraTorch's `Segmentatio
 """
 
 from fractions import Fraction
+from itertools import pairwise
 
 import torch
 from torch import nn
@@ -48,7 +49,7 @@ class SegmentationHead(nn.Module):
         before = nn.Sequential(
             *(
                 nn.Sequential(nn.Conv2d(old, new, 3, padding=1), nn.ReLU())
-                for old, new in zip(widths, widths[1:], strict=False)
+                for old, new in pairwise(widths)
             )
         )
         self.head = nn.Sequential(before, nn.Dropout(dropout), nn.Conv2d(widths[-1], channels, 1))
@@ -88,7 +89,7 @@ class RegressionHead(nn.Module):
                             nn.BatchNorm2d(new),
                             nn.ReLU(),
                         )
-                        for old, new in zip(widths, widths[1:], strict=False)
+                        for old, new in pairwise(widths)
                     )
                 )
             )

@@ -172,10 +172,10 @@ def add_pyramid(module: nn.Module, inputs: list[Feature]) -> None:
 
 def pyramid_features(inputs: list[Feature], reader: str) -> list[Feature]:
     """The features of a learned pyramid over four maps."""
-    changes = ((4, 4), (2, 2), (1, 1), (1, Fraction(1, 2)))
+    narrower, finer = (4, 2, 1, 1), (Fraction(4), Fraction(2), Fraction(1), Fraction(1, 2))
     return [
-        Feature(one.channels // narrower, one.map_scale(reader) * larger)
-        for one, (narrower, larger) in zip(inputs, changes, strict=True)
+        Feature(one.channels // part, one.map_scale(reader) * scale)
+        for one, part, scale in zip(inputs, narrower, finer, strict=True)
     ]
 
 

@@ -1,4 +1,4 @@
-"""Parts of a dense network: feature maps as they pass from one to the next, and how parts are named.
+"""Parts of a dense network: how they are named, and the features that pass between them.
 
 A checkpoint names its necks, decoder and head the way TerraTorch's configuration does:
 `{"name": "UperNetDecoder", "channels": 256}`. Names, arguments and defaults are TerraTorch's.
@@ -35,7 +35,8 @@ class Feature:
         """
         if self.scale is None:
             raise ContractError(
-                f"{reader} reads maps, but the necks give tokens: put ReshapeTokensToImage before it"
+                f"{reader} reads maps, but the necks give tokens: "
+                "put ReshapeTokensToImage before it"
             )
         return self.scale
 

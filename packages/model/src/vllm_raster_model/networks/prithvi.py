@@ -87,7 +87,7 @@ class PrithviEncoder(nn.Module):
 
 
 Told = tuple[CoordinateCode | None, torch.Tensor | None]
-"""How coordinates are coded, and the coordinates; None where there is no code or nothing is told."""
+"""How coordinates are coded, and the coordinates; None where there are none."""
 
 
 def with_positions(

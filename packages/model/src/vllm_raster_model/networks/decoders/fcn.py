@@ -4,6 +4,7 @@ Arithmetic, arguments and parameter names are those of TerraTorch's `FCNDecoder`
 """
 
 from fractions import Fraction
+from itertools import pairwise
 
 import torch
 from torch import nn
@@ -29,9 +30,7 @@ class FCNDecoder(nn.Module):
         self.features = [read]
         self.output = Feature(channels, read.map_scale(name) * Fraction(2) ** num_convs)
         widths = [read.channels] + [channels] * num_convs
-        self.convs = nn.Sequential(
-            *(_doubling(old, new) for old, new in zip(widths, widths[1:], strict=False))
-        )
+        self.convs = nn.Sequential(*(_doubling(old, new) for old, new in pairwise(widths)))
 
     def forward(self, maps: list[torch.Tensor]) -> torch.Tensor:
         """Decodes one of the maps into (batch, channels, rows, columns)."""

@@ -131,6 +131,7 @@ def _norm_kind(norm: bool | str | dict[str, Any]) -> tuple[str, dict[str, Any]]:
         kind = names[norm] if isinstance(norm, bool) else str(norm).lower()
     if kind not in _NORMS:
         raise ContractError(
-            f"UNetDecoder: use_batchnorm must be true, false or one of {sorted(_NORMS)}, got {norm!r}"
+            f"UNetDecoder: use_batchnorm must be true, false or one of {sorted(_NORMS)}, "
+            f"got {norm!r}"
         )
     return kind, arguments
