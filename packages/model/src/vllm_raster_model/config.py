@@ -110,6 +110,8 @@ class RasterConfig(PreTrainedConfig):
         if self.vision_config is not None:
             network = self.vision_config.to_diff_dict()
             whole["vision_config"] = {"model_type": self.vision_config.model_type, **network}
+        if whole["digit_token_ids"] == list(DIGIT_TOKEN_IDS):
+            whole["digit_token_ids"] = None
         for name in ("image_end_token_id", "answer_token_id", "digit_token_ids"):
             if whole[name] is None:
                 del whole[name]
