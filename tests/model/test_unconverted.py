@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoConfig
+from transformers import AutoConfig, PreTrainedConfig
 from vllm import ModelRegistry
 from vllm.config import VllmConfig, set_current_vllm_config
-from vllm.model_executor.model_loader import get_model_loader
+from vllm.model_executor.model_loader import default_loader, get_model_loader
 from vllm.multimodal import MULTIMODAL_REGISTRY
 from vllm.transformers_utils.config import get_config
 
@@ -129,6 +129,27 @@ class TestConfiguration:
         with pytest.raises(ImportError, match="timm"):
             parser.parse(str(tmp_path), False)
 
+    def test_an_id_of_the_hub(self, whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Its configuration is what vLLM downloads, here without a network."""
+        stored = json.loads((whole / "config.json").read_text())
+        asked = []
+
+        class Timm:
+            def parse(self, *_: object, **__: object) -> None:
+                raise ImportError("timm")
+
+        def download(name: str, **places: object) -> tuple[dict[str, Any], dict[str, Any]]:
+            asked.append((name, places))
+            return stored, {}
+
+        monkeypatch.setattr(unconverted.UnconvertedConfigParser, "inner", Timm)
+        monkeypatch.setattr(PreTrainedConfig, "get_config_dict", download)
+        parser = unconverted.UnconvertedConfigParser()
+        found, config = parser.parse("acme/floods", False, "v1", token="a token")
+        assert asked == [("acme/floods", {"revision": "v1", "token": "a token"})]
+        assert found is stored
+        assert (config.name_or_path, config.problem) == ("acme/floods", None)
+
 
 class TestSayingMore:
     def test_what_is_missing_is_named_both_ways(self, folder: Path) -> None:
@@ -142,9 +163,7 @@ class TestSayingMore:
         assert "raster.input.bands" not in said
 
     def test_part_of_what_is_missing(self, folder: Path) -> None:
-        with pytest.raises(
-            ValueError, match=r"raster\.input\.std, raster\.input\.scale\."
-        ):
+        with pytest.raises(ValueError, match=r"raster\.input\.std, raster\.input\.scale\."):
             serve(folder, {"input": {"mean": 0.5, "nodata_fill": 0.0}})
 
     def test_is_laid_over_what_the_folder_says(self, whole: Path) -> None:
@@ -241,8 +260,11 @@ class TestChoice:
 
 @pytest.mark.usefixtures("one_process")
 class TestWeights:
-    def load(self, folder: Path) -> tuple[RasterForImageToImage, VllmConfig]:
+    def load(
+        self, folder: Path, model_id: str | None = None
+    ) -> tuple[RasterForImageToImage, VllmConfig]:
         config = serve(folder, AS_IT_IS)
+        config.model_config.model = model_id or str(folder)
         with set_current_vllm_config(config):
             model = RasterForImageToImage(vllm_config=config).eval()
             get_model_loader(config.load_config).load_weights(model, config.model_config)
@@ -265,6 +287,18 @@ class TestWeights:
         fields = processor.info.get_hf_processor()(images=items)
         maps = torch.stack(model.predictor(**fields))
         torch.testing.assert_close(maps, case.expected, rtol=0, atol=1e-4)
+
+    def test_are_read_where_vllm_downloaded_them(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def download(
+            name: str, cache: object, patterns: list[str], *_: object, **__: object
+        ) -> str:
+            assert (name, patterns[0]) == ("acme/floods", "*.pt")
+            return str(folder)
+
+        monkeypatch.setattr(default_loader, "download_weights_from_hf", download)
+        self.load(folder, "acme/floods")
 
     def test_one_is_missing(self, folder: Path) -> None:
         whole = torch.load(folder / "weights.pt", weights_only=True)
