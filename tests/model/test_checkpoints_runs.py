@@ -354,7 +354,9 @@ def test_refused_tasks(changes: dict[str, Any], message: str, tmp_path: Path) ->
         ({"peft_config": {"method": "LORA"}}, "adapters are not supported"),
         ({"num_classes": None}, "must say num_classes"),
         ({"num_classes": "two"}, "num_classes must be a whole number from 1 to 65536, got 'two'"),
-        ({"backbone_depth": 10**9}, "depth must be a whole number"),
+        ({"backbone_depth": 10**9}, "backbone_depth is out of all range: 1000000000"),
+        ({"head_learned_upscale_layers": 1e99}, r"upscale_layers is out of all range: 1e\+99"),
+        ({"backbone_depth": 0}, "depth must be a whole number from 1"),
         ({"backbone_embed_dim": 36}, "embed_dim must be a multiple of 16"),
         ({"backbone_coords_encoding": ["space"]}, "coords_encoding may have time and location"),
         ({"backbone_bands": ["RED", "RED"]}, "names a band twice"),
@@ -366,6 +368,12 @@ def test_refused_tasks(changes: dict[str, Any], message: str, tmp_path: Path) ->
 def test_refused_models(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(RasterModelError, match=message):
         make_run(tmp_path, TILE, arguments=model_arguments(**changes), data=floods_data(bands=None))
+
+
+@pytest.mark.parametrize("shape", [[6, 64, 96], [6, 1, 64, 96], [1, 6, 64, 96]])
+def test_shape_of_the_input_is_the_tile(shape: list[int], tmp_path: Path) -> None:
+    served_config(tmp_path, run_config(), shape)
+    assert finish(tmp_path, "weights.pt").config.contract.tile.size == 96
 
 
 def test_shape_of_the_input_against_the_model(tmp_path: Path) -> None:

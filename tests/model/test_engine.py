@@ -21,6 +21,7 @@ from vllm_raster_model.weights import load_strictly
 
 from .serving import Serving, engine_config, make_ready
 from .terratorch import TerraTorchCase
+from .test_prithvi_mae import build as build_autoencoder
 
 SWITCH = "VLLM_USE_V2_MODEL_RUNNER"
 
@@ -31,7 +32,7 @@ def case() -> TerraTorchCase:
 
 
 def floods(case: TerraTorchCase, serving: Serving) -> PrithviDense:
-    """The flood network, with random weights, built from vLLM's layers."""
+    """The network of a case, with random weights, built from vLLM's layers."""
     with set_current_vllm_config(serving.vllm_config):
         return case.network(VllmLayers())
 
@@ -56,6 +57,29 @@ def test_layers_compute_the_same(case: TerraTorchCase, prithvi: Serving) -> None
         torch.testing.assert_close(alone[0], expected, rtol=0, atol=1e-4)
     swapped = network(case.pixels, case.dates.flip(0), case.places)
     assert (swapped - case.expected).abs().amax(dim=(1, 2, 3)).min() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["fcn_three_dates", "patches_of_14", "unet_attention"])
+@torch.inference_mode()
+def test_layers_compute_the_same_in_other_kinds(name: str, prithvi: Serving) -> None:
+    case = TerraTorchCase.variant(name)
+    network = floods(case, prithvi)
+    load_strictly(network, case.network_weights.items())
+    make_ready(network, prithvi.vllm_config)
+    found = network(case.pixels, case.dates, case.places)
+    torch.testing.assert_close(found, case.expected, rtol=0, atol=1e-4)
+
+
+@torch.inference_mode()
+def test_layers_compute_the_same_in_the_autoencoder(prithvi: Serving) -> None:
+    torch.manual_seed(0)
+    plain = build_autoencoder({"embed_dim": 160})  # 80 numbers a head, as in the largest Prithvi
+    with set_current_vllm_config(prithvi.vllm_config):
+        network = build_autoencoder({"embed_dim": 160}, VllmLayers())
+    load_strictly(network, plain.state_dict().items())
+    make_ready(network, prithvi.vllm_config)
+    pixels = torch.randn(2, 3, 2, 8, 12)
+    torch.testing.assert_close(network(pixels), plain(pixels), rtol=0, atol=1e-4)
 
 
 def test_layers_of_one_process(prithvi: Serving) -> None:

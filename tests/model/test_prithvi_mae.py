@@ -7,7 +7,7 @@ import torch
 
 from vllm_raster_model.contract import RasterContract
 from vllm_raster_model.errors import ContractError
-from vllm_raster_model.networks import TorchLayers, build_network
+from vllm_raster_model.networks import Layers, TorchLayers, build_network
 from vllm_raster_model.networks.prithvi_mae import PrithviMAE, PrithviMAEConfig
 
 from .terratorch import variant_tensors
@@ -43,9 +43,11 @@ def contract(**changes: dict[str, Any]) -> RasterContract:
     return RasterContract.parse(block)
 
 
-def build(shape: dict[str, Any] | None = None, **changes: dict[str, Any]) -> PrithviMAE:
+def build(
+    shape: dict[str, Any] | None = None, layers: Layers | None = None, **changes: dict[str, Any]
+) -> PrithviMAE:
     config = PrithviMAEConfig(**(SHAPE | (shape or {})))
-    return build_network(config, contract(**changes), TorchLayers()).eval()
+    return build_network(config, contract(**changes), layers or TorchLayers()).eval()
 
 
 @pytest.fixture(scope="module")

@@ -254,17 +254,21 @@ def _check_count(arguments: Settings, bands: BandList | None, model_bands: BandL
 
 
 def _transform_names(arguments: Settings) -> list[str]:
-    listed = arguments.get("test_transform")
-    steps = listed if isinstance(listed, list) else []
-    paths = [one.get("class_path") if isinstance(one, Mapping) else one for one in steps]
+    paths = [
+        one.get("class_path") if isinstance(one, Mapping) else one for one in _steps(arguments)
+    ]
     return [str(path).rpartition(".")[2] for path in paths]
+
+
+def _steps(arguments: Settings) -> list[Any]:
+    listed = arguments.get("test_transform")
+    return listed if isinstance(listed, list) else []
 
 
 def _transforms(arguments: Settings) -> tuple[int | None, list[str]]:
     """The window that the test's transforms leave, and what a person should know of them."""
     crop, notes = None, []
-    listed = arguments.get("test_transform")
-    for name, step in zip(_transform_names(arguments), listed or [], strict=False):
+    for name, step in zip(_transform_names(arguments), _steps(arguments), strict=True):
         if name in _CROPS:
             size = Settings.of(f"{arguments.where}.test_transform", step).section("init_args")
             sides = [size.whole(one) for one in ("height", "width")]

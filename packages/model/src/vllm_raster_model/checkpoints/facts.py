@@ -1,15 +1,17 @@
 """What is known of a network to be served, and what a person still has to say."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import lcm
 from typing import Any
 
 from vllm_raster_model.checkpoints.data_modules import Statistics
+from vllm_raster_model.checkpoints.documents import one_line
 from vllm_raster_model.checkpoints.options import Options
 from vllm_raster_model.config import RasterConfig
-from vllm_raster_model.errors import ContractError
+from vllm_raster_model.errors import ContractError, RasterModelError
 from vllm_raster_model.networks import network_class
 from vllm_raster_model.networks.prithvi_dense import Geometry
 
@@ -104,15 +106,16 @@ class Facts:
             raise ContractError(
                 f"The source does not say all that is needed: give {', '.join(missing)}"
             )
-        config = RasterConfig(
-            vision_config=self.network,
-            raster=self._block(),
-            architectures=["RasterForImageToImage"],
-            dtype="float32",
-        )
-        # Reads the block, so that what cannot be is found here.
-        _ = config.contract
-        return config
+        with building():
+            config = RasterConfig(
+                vision_config=self.network,
+                raster=self._block(),
+                architectures=["RasterForImageToImage"],
+                dtype="float32",
+            )
+            # Reads the block, so that what cannot be is found here.
+            _ = config.contract
+            return config
 
     def _block(self) -> dict[str, Any]:
         geometry = self._geometry()
@@ -166,6 +169,24 @@ class Facts:
             names = ("value",) if one else tuple(f"value {i}" for i in range(self.channels))
         unit = {} if self.unit is None else {"unit": self.unit}
         return {"bands": [{"name": one, **unit} for one in names]}
+
+
+@contextmanager
+def building() -> Iterator[None]:
+    """Says in one line why a network cannot be built, whatever part of PyTorch finds it out."""
+    try:
+        yield
+    except RasterModelError:
+        raise
+    except (
+        ArithmeticError,
+        LookupError,
+        MemoryError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise ContractError(f"The network cannot be built: {one_line(error)}") from error
 
 
 def _listed(statistics: Statistics | None) -> list[Any]:

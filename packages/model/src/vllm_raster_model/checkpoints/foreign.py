@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from vllm_raster_model.checkpoints.bare import bare_facts
-from vllm_raster_model.checkpoints.facts import Facts
+from vllm_raster_model.checkpoints.facts import Facts, building
 from vllm_raster_model.checkpoints.names import Named, backbone_names, fine_tune_names
 from vllm_raster_model.checkpoints.options import Options
 from vllm_raster_model.checkpoints.sources import Source, find_source
@@ -142,7 +142,7 @@ def _refuse_bare_options(options: Options) -> None:
 
 def _wanted(config: RasterConfig) -> dict[str, torch.Size]:
     """Names and shapes of the network's weights; building it on no device costs no memory."""
-    with torch.device("meta"):
+    with building(), torch.device("meta"):
         network = build_network(config.vision_config, config.contract, TorchLayers())
     return {name: one.shape for name, one in network.state_dict().items()}
 

@@ -4,12 +4,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from vllm_raster_model.checkpoints.backbones import Backbone, read_backbone
-from vllm_raster_model.checkpoints.settings import Settings, shown
+from vllm_raster_model.checkpoints.settings import MOST, Settings, shown
 from vllm_raster_model.errors import ContractError
 
 _FACTORIES = ("EncoderDecoderFactory", "PrithviModelFactory")
-_PARTS = ("backbone", "decoder", "num_classes", "necks", "rescale")
+_PARTS = ("backbone", "decoder", "num_classes", "num_outputs", "necks", "rescale")
 _UNUSED = ("pretrained", "checkpoint_path", "in_channels", "aux_decoders")
+_MOST_ARGUMENTS = 10_000
 _OLD_NECKS = "post_backbone_ops"
 _FINE_TUNED_FRAMES = 1
 """What TerraTorch's factories take for granted, whatever the pretraining had."""
@@ -26,7 +27,8 @@ class FineTune:
         decoder: Its name and arguments.
         head: Its arguments.
         rescale: Whether the scores are brought to the size of the window.
-        num_classes: As the configuration says.
+        num_classes: As the configuration says, and so the next one.
+        num_outputs: Values of a regression.
         states_bands: Whether the configuration names the bands, or leaves it to the backbone.
     """
 
@@ -36,6 +38,7 @@ class FineTune:
     head: dict[str, Any]
     rescale: bool
     num_classes: int | None
+    num_outputs: int | None
     states_bands: bool
 
 
@@ -64,19 +67,39 @@ def read_model(factory: str, arguments: Settings) -> FineTune:
     Settings(arguments.where, dict.fromkeys(unprefixed)).refuse_unknown(
         (*_PARTS, *_UNUSED, "peft_config"), "not supported"
     )
+    _check_sizes(arguments)
     name, decoder = arguments.text("backbone"), arguments.text("decoder")
     if name is None or decoder is None:
         raise ContractError(f"{arguments.where} must name a backbone and a decoder")
-    backbone_arguments = arguments.starting("backbone_")
+    backbone_arguments, head = arguments.starting("backbone_"), arguments.starting("head_")
+    counts = {
+        key: arguments.whole(key) or head.whole(key) for key in ("num_classes", "num_outputs")
+    }
     return FineTune(
         backbone=read_backbone(name, backbone_arguments, _FINE_TUNED_FRAMES),
         necks=[_neck(arguments, one) for one in arguments.items("necks") or []],
         decoder={**arguments.starting("decoder_").values, "name": decoder.rpartition(".")[2]},
-        head=dict(arguments.starting("head_").values),
+        head={key: value for key, value in head.values.items() if key not in counts},
         rescale=arguments.flag("rescale", True),
-        num_classes=arguments.whole("num_classes"),
+        **counts,
         states_bands="bands" in backbone_arguments or "model_bands" in backbone_arguments,
     )
+
+
+def _check_sizes(arguments: Settings) -> None:
+    """Refuses numbers that no network has, before anything is made of them."""
+    left, seen = list(arguments.values.items()), 0
+    while left:
+        key, value = left.pop()
+        seen += 1
+        if seen > _MOST_ARGUMENTS:
+            raise ContractError(f"{arguments.where} has more than {_MOST_ARGUMENTS} values")
+        if isinstance(value, (list, tuple)):
+            left += [(key, one) for one in value[:_MOST_ARGUMENTS]]
+        elif isinstance(value, dict):
+            left += [(f"{key}.{name}", one) for name, one in value.items()]
+        elif isinstance(value, (int, float)) and not abs(value) <= MOST:
+            raise ContractError(f"{arguments.where}.{key} is out of all range: {shown(value)}")
 
 
 def _in_new_form(arguments: Settings) -> Settings:

@@ -1,5 +1,6 @@
 """Finding the files of a checkpoint, and of what kind it is."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ Kind = Literal["ours", "terratorch", "run", "bare"]
 _YAML = (".yaml", ".yml")
 _NOT_A_RUN = ("hparams.yaml",)
 _LIKELY_RUNS = ("config.yaml", "config.yml")
+
+_LICENCE = re.compile(r"[\w.+ -]{1,60}")
 
 
 @dataclass(frozen=True)
@@ -133,4 +136,4 @@ def _kind(config: dict[str, Any], path: Path | None) -> Kind:
 def _licence(folder: Path) -> str | None:
     card = folder / "README.md"
     stated = front_matter(card).get("license") if card.is_file() else None
-    return stated if isinstance(stated, str) and stated.isprintable() else None
+    return stated if isinstance(stated, str) and _LICENCE.fullmatch(stated) else None

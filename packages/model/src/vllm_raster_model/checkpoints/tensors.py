@@ -9,6 +9,7 @@ other class or function makes the file refused, by name.
 
 import pickle
 import struct
+import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -142,7 +143,8 @@ def _pickled(path: Path) -> Any:
             if others := sorted(set(unknown) - set(harmless)):
                 raise _runs_code(path, ", ".join(others[:5]))
         stubs = [(_Bookkeeping, name) for name in harmless]
-        with torch.serialization.safe_globals(stubs):
+        with torch.serialization.safe_globals(stubs), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
     except pickle.UnpicklingError as error:
         raise _runs_code(path, one_line(error)) from None

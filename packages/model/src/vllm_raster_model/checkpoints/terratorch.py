@@ -49,7 +49,8 @@ def terratorch_facts(source: Source) -> Facts:
         nodata_fill=fed.nodata_fill,
         tile=_tile(shape, fed, task, whole),
         overlap=task.overlap,
-        channel_names=names or ((fed.target,) if fed.target and task.kind == "values" else None),
+        channel_names=names
+        or ((fed.target,) if fed.target and task.kind == "values" and channels == 1 else None),
         licence=source.licence,
         notes=list(fed.notes),
     )
@@ -92,7 +93,7 @@ def _network(task: Task, model: FineTune) -> dict[str, Any]:
 
 def _channels(task: Task, model: FineTune) -> int:
     if task.kind == "values":
-        return 1
+        return model.num_outputs or model.num_classes or 1
     if model.num_classes is None:
         raise ContractError("model_args must say num_classes for a segmentation")
     return model.num_classes
@@ -108,6 +109,8 @@ def _input_shape(whole: Settings, model: FineTune) -> list[int] | None:
         raise ContractError(f"{pixels.where}.shape must be whole numbers, got {shown(shape)}")
     bands, frames = model.backbone.bands.count, model.backbone.frames
     expected = [[bands, frames]] + ([[bands]] if frames == 1 else [])
+    # Some write the batch as well, of one window.
+    expected += [[1, *one] for one in expected]
     if len(shape) < 3 or shape[:-2] not in expected:
         raise ContractError(
             f"{pixels.where}.shape must be [{bands}, {frames}, height, width] for this model, "

@@ -4,7 +4,7 @@ Arithmetic and parameter names are those of TerraTorch's `PrithviViT`
 (https://github.com/terrastackai/terratorch), whose checkpoints this encoder reads.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -54,6 +54,7 @@ class PrithviEncoder(nn.Module):
         pixels: torch.Tensor,
         temporal_coords: torch.Tensor | None = None,
         location_coords: torch.Tensor | None = None,
+        wanted: Collection[int] | None = None,
     ) -> list[torch.Tensor]:
         """Encodes windows of one shape.
 
@@ -62,10 +63,12 @@ class PrithviEncoder(nn.Module):
                 whole patches is not looked at.
             temporal_coords: (batch, frames, 2), year and day of year; NaN where unknown.
             location_coords: (batch, 2), latitude and longitude in degrees; NaN where unknown.
+            wanted: Blocks whose tokens are given; None for all.
 
         Returns:
             The tokens behind each block, (batch, 1 + steps * rows * columns, width) with the class
-            token first and a step a tubelet of frames; the last ones normed.
+            token first and a step a tubelet of frames; the last ones normed. Those that are not
+            wanted are empty.
         """
         patches = self.patch_embed(pixels)
         grid = patches.shape[2:]
@@ -78,11 +81,14 @@ class PrithviEncoder(nn.Module):
         )
         # The code of the class token's own position is zero.
         tokens = torch.cat((self.cls_token.expand(len(tokens), -1, -1), tokens), dim=1)
-        stages = []
-        for block in self.blocks:
+        given = range(len(self.blocks)) if wanted is None else wanted
+        stages = [tokens.new_empty(0)] * len(self.blocks)
+        for i, block in enumerate(self.blocks[: max(given) + 1]):
             tokens = block(tokens)
-            stages.append(tokens)
-        stages[-1] = self.norm(tokens)
+            if i in given:
+                stages[i] = tokens
+        if len(self.blocks) - 1 in given:
+            stages[-1] = self.norm(tokens)
         return stages
 
 

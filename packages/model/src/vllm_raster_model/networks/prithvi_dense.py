@@ -19,7 +19,7 @@ from vllm_raster_model.errors import ContractError
 from vllm_raster_model.networks.decoders import DECODERS
 from vllm_raster_model.networks.heads import HEADS
 from vllm_raster_model.networks.layers import Layers
-from vllm_raster_model.networks.necks import Grid, build_necks
+from vllm_raster_model.networks.necks import Grid, SelectIndices, build_necks
 from vllm_raster_model.networks.padding import PADDINGS, Padding
 from vllm_raster_model.networks.parts import Feature, build_part
 from vllm_raster_model.networks.prithvi import PrithviEncoder, check_width, steps_of
@@ -199,7 +199,7 @@ class PrithviDense(nn.Module):
         self.geometry = parts.geometry(config)
         _check_fit(self.geometry, parts.output.channels, wanted, contract)
         self.patch_size = config.patch_size
-        self.out_indices = config.out_indices
+        self.out_indices = _numbers(config.out_indices, config.depth)
         self.rescale = config.rescale
         self.encoder = PrithviEncoder(
             bands=len(contract.input.bands),
@@ -215,6 +215,9 @@ class PrithviDense(nn.Module):
             prefix=f"{prefix}.encoder",
         )
         self.neck, self.decoder, self.head = parts.necks, parts.decoder, parts.head
+        self.wanted = set(self.out_indices)
+        if isinstance(self.neck[0], SelectIndices):
+            self.wanted = {self.out_indices[i] for i in self.neck[0].indices}
 
     @classmethod
     def describe(
@@ -258,9 +261,8 @@ class PrithviDense(nn.Module):
         height, width = pixels.shape[-2:]
         pixels = self.padding(pixels)
         padded = pixels.shape[-2:]
-        features = self.encoder(pixels, temporal_coords, location_coords)
-        if self.out_indices is not None:
-            features = [features[i] for i in self.out_indices]
+        stages = self.encoder(pixels, temporal_coords, location_coords, self.wanted)
+        features = [stages[i] for i in self.out_indices]
         grid = (padded[0] // self.patch_size, padded[1] // self.patch_size)
         for neck in self.neck:
             features = neck(features, grid)
@@ -270,6 +272,10 @@ class PrithviDense(nn.Module):
         if self.rescale and scores.shape[-2:] != padded:
             scores = F.interpolate(scores, size=padded, mode="bilinear")
         return self.padding.cropped(scores, height, width, self.geometry.scale)
+
+
+def _numbers(indices: Sequence[int] | None, depth: int) -> list[int]:
+    return list(range(depth)) if indices is None else [i % depth for i in indices]
 
 
 def _check_fit(geometry: Geometry, channels: int, wanted: int, contract: RasterContract) -> None:

@@ -129,7 +129,8 @@ class PrithviMAE(nn.Module):
         """
         tubelet, side, _ = self.patch
         grid = (pixels.shape[2] // tubelet, pixels.shape[-2] // side, pixels.shape[-1] // side)
-        *_, tokens = self.encoder(pixels, temporal_coords, location_coords)
+        last = len(self.encoder.blocks) - 1
+        *_, tokens = self.encoder(pixels, temporal_coords, location_coords, wanted={last})
         patches = self.decoder(tokens, grid, temporal_coords, location_coords)
         steps, rows, columns = grid
         images = rearrange(
