@@ -150,6 +150,22 @@ class TestConfiguration:
         assert found is stored
         assert (config.name_or_path, config.problem) == ("acme/floods", None)
 
+    def test_where_transformers_can_read_it_too(
+        self, whole: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As with timm, which TerraTorch brings along."""
+        stored = json.loads((whole / "config.json").read_text())
+
+        class Timm:
+            def parse(self, *_: object, **__: object) -> tuple[dict[str, Any], PreTrainedConfig]:
+                return stored, PreTrainedConfig()
+
+        monkeypatch.setattr(unconverted.UnconvertedConfigParser, "inner", Timm)
+        parser = unconverted.UnconvertedConfigParser()
+        assert type(parser.parse(str(whole), False)[1]) is UnconvertedConfig
+        monkeypatch.setattr(unconverted, "find_spec", lambda name: name == "terratorch")
+        assert type(parser.parse(str(whole), False)[1]) is PreTrainedConfig
+
 
 class TestSayingMore:
     def test_what_is_missing_is_named_both_ways(self, folder: Path) -> None:
