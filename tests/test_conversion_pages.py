@@ -96,7 +96,7 @@ def test_conversion_as_the_page_on_terratorch_says(folder: Path) -> None:
 
 def test_conversion_as_the_page_on_checkpoints_says(folder: Path) -> None:
     printed = [run(folder, one) for one in commands("checkpoints.md", "vllm-raster-model")]
-    assert "Wrote out/burnscars" in printed[0]
+    assert "Wrote out/landcover" in printed[0]
     assert "dense vegetation" in printed[1]
 
 

@@ -45,12 +45,16 @@ def make_contract(**instructions: Any) -> dict[str, Any]:
     return block | {"instructions": {"wordings": WORDINGS, **instructions}}
 
 
-def processor_of(block: dict[str, Any]) -> RasterIOProcessor:
-    config = SimpleNamespace(raster=block, image_token_id=IMAGE)
+def processor_of(block: dict[str, Any], *, tokenizer: bool = True) -> RasterIOProcessor:
+    config = SimpleNamespace(raster=block, image_token_id=IMAGE, digit_token_ids=DIGIT_IDS)
     vllm_config: Any = SimpleNamespace(model_config=SimpleNamespace(hf_config=config))
-    tokenizer = word_tokenizer(WORDS)
-    renderer: Any = SimpleNamespace(get_tokenizer=lambda: tokenizer)
+    renderer: Any = SimpleNamespace(tokenizer=word_tokenizer(WORDS) if tokenizer else None)
     return RasterIOProcessor(vllm_config, renderer)
+
+
+def test_words_need_a_tokenizer() -> None:
+    with pytest.raises(ContractError, match="start the server without --skip-tokenizer-init"):
+        processor_of(make_contract(), tokenizer=False)
 
 
 @pytest.fixture

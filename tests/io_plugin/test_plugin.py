@@ -64,9 +64,9 @@ def make_processor(
     return processor_of(config, tokenizer or Tokenizer())
 
 
-def processor_of(config: object, tokenizer: Tokenizer) -> RasterIOProcessor:
+def processor_of(config: object, tokenizer: Tokenizer | None) -> RasterIOProcessor:
     vllm_config: Any = SimpleNamespace(model_config=SimpleNamespace(hf_config=config))
-    renderer: Any = SimpleNamespace(get_tokenizer=lambda: tokenizer)
+    renderer: Any = SimpleNamespace(tokenizer=tokenizer)
     return RasterIOProcessor(vllm_config, renderer)
 
 
@@ -118,6 +118,26 @@ class TestStart:
         monkeypatch.setenv("VLLM_RASTER_READ_ROOT", "/")
         with pytest.raises(SettingsError, match="did you mean VLLM_RASTER_READ_ROOTS"):
             make_processor()
+
+    def test_without_a_tokenizer_the_configuration_tells_the_digits(self) -> None:
+        ids = list(DIGIT_IDS.values())
+        config = SimpleNamespace(
+            raster=raster_block("classes"), image_token_id=IMAGE_TOKEN, digit_token_ids=ids
+        )
+        prompt, *_ = processor_of(config, None).pre_process(request(make_raster()))
+        image, *key = prompt["prompt_token_ids"]
+        assert image == IMAGE_TOKEN
+        assert set(key) <= set(ids)
+
+    @pytest.mark.parametrize(
+        "ids", [None, [], range(10, 25), [10] * 16, range(16)], ids=lambda ids: str(ids)[:12]
+    )
+    def test_without_a_tokenizer_and_digits(self, ids: Any) -> None:
+        config = SimpleNamespace(
+            raster=raster_block("classes"), image_token_id=IMAGE_TOKEN, digit_token_ids=ids
+        )
+        with pytest.raises(ContractError, match="must give digit_token_ids"):
+            processor_of(config, None)
 
 
 class TestRequests:

@@ -23,9 +23,8 @@ TOLERANCE = {"rtol": 0, "atol": 1e-4}
 each_fixture = pytest.mark.parametrize("name", EVERY)
 
 
-def test_all_fixtures_are_here() -> None:
-    kinds = {"biomass_regression", "burnscars_unet", "crops_fcn_3frames", "floods_upernet"}
-    assert kinds | {"landcover_identity"} <= set(EVERY)
+def test_the_fixtures_are_here() -> None:
+    assert {"floods_upernet", "landcover_identity"} <= set(EVERY)
 
 
 @each_fixture
@@ -73,9 +72,6 @@ def test_what_transformers_loads(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "size", "frames", "kind", "channels"),
     [
-        ("biomass_regression", 80, 1, "values", 1),
-        ("burnscars_unet", 96, 1, "classes", 2),
-        ("crops_fcn_3frames", 64, 3, "classes", 13),
         ("floods_upernet", 64, 1, "classes", 2),
         ("landcover_identity", 64, 1, "classes", 9),
     ],
@@ -96,7 +92,6 @@ def test_what_is_taken_from_the_configuration(
         ("floods_upernet", ("time", "location")),
         # It has both encodings, but vLLM is told of neither input.
         ("landcover_identity", ()),
-        ("burnscars_unet", ()),
     ],
 )
 def test_the_network_is_told_what_it_was_told(name: str, told: tuple[str, ...]) -> None:

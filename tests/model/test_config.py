@@ -12,6 +12,7 @@ from vllm_raster_model.errors import ContractError
 from vllm_raster_model.grid import Grid
 from vllm_raster_model.networks.prithvi_dense import PrithviDenseConfig
 from vllm_raster_model.registration import register_with_transformers
+from vllm_raster_model.tokenizer import minimal_tokenizer, word_tokenizer
 
 from .checkpoints import NETWORK, make_config, raster_block
 
@@ -44,6 +45,19 @@ def test_stores_what_was_said_and_no_more(tmp_path: Path) -> None:
         "raster": raster_block(),
         "vision_config": NETWORK,
     }
+
+
+def test_digits_of_another_tokenizer_are_stored(tmp_path: Path) -> None:
+    config = make_config()
+    config.digit_token_ids = list(range(30, 46))
+    config.save_pretrained(tmp_path)
+    assert RasterConfig.from_pretrained(tmp_path).digit_token_ids == list(range(30, 46))
+
+
+def test_digits_are_those_of_the_small_tokenizers() -> None:
+    for tokenizer in (minimal_tokenizer(), word_tokenizer(["find", "water"])):
+        ids = tokenizer.convert_tokens_to_ids(list("0123456789abcdef"))
+        assert make_config().digit_token_ids == ids
 
 
 def stored(folder: Path) -> dict[str, Any]:

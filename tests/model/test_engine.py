@@ -2,6 +2,7 @@
 
 import os
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -132,10 +133,32 @@ def test_asks_for_the_first_runner_where_the_second_would_be_chosen(
     monkeypatch.setenv(SWITCH, before or "")
     if before is None:
         monkeypatch.delenv(SWITCH)
-    PlainServingDefaults.verify_and_update_model_config(
-        SimpleNamespace(dtype=torch.float32, multimodal_config=None, enforce_eager=True)
-    )
+    PlainServingDefaults.verify_and_update_model_config(plain_model_config())
     assert os.environ.get(SWITCH) == after
+
+
+def plain_model_config(**changes: Any) -> Any:
+    usual = {
+        "dtype": torch.float32,
+        "multimodal_config": None,
+        "enforce_eager": True,
+        "skip_tokenizer_init": False,
+        "tokenizer_mode": "auto",
+    }
+    return SimpleNamespace(**usual | changes)
+
+
+@pytest.mark.parametrize(
+    ("skip", "before", "after"),
+    [(True, "auto", "terratorch"), (True, "hf", "hf"), (False, "auto", "auto")],
+)
+def test_renders_without_a_tokenizer_where_there_is_none(
+    monkeypatch: pytest.MonkeyPatch, skip: bool, before: str, after: str
+) -> None:
+    monkeypatch.setattr(engine, "HAS_TRITON", False)
+    config = plain_model_config(skip_tokenizer_init=skip, tokenizer_mode=before)
+    PlainServingDefaults.verify_and_update_model_config(config)
+    assert config.tokenizer_mode == after
 
 
 @pytest.mark.parametrize(("cpu", "eager"), [(True, True), (False, False)])

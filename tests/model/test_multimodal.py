@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from vllm.config.multimodal import ImageDummyOptions
 from vllm.exceptions import VLLMClientError
+from vllm.multimodal import MULTIMODAL_REGISTRY
 from vllm.multimodal.inputs import MultiModalKwargsItems
 from vllm.v1.serial_utils import MsgpackDecoder, MsgpackEncoder
 
@@ -19,7 +20,7 @@ from vllm_raster_model.processor import RasterProcessor
 
 from .checkpoints import CELL, TILE
 from .items import EVERYWHERE, Lazy, mask, pixels, window
-from .serving import Serving
+from .serving import Serving, engine_config
 
 IMAGE, ROW = 4, 5
 SIZES = [(1, 1), (8, 8), (7, 9), (9, 7), (1, 32), (32, 1), (17, 24), (31, 32), (32, 32)]
@@ -256,3 +257,20 @@ def test_dummy_may_be_smaller_but_not_larger(dummies: RasterDummyInputs) -> None
 def test_whole_prompt_fits(enlarge: Serving) -> None:
     longest = enlarge.prepare("0" * 64, window(TILE, TILE))["prompt_token_ids"]
     assert len(longest) == enlarge.vllm_config.model_config.max_model_len
+
+
+def test_token_ids_need_no_tokenizer(enlarge: Serving) -> None:
+    """As started with --skip-tokenizer-init."""
+    model = engine_config(enlarge.checkpoint, skip_tokenizer_init=True).model_config
+    assert model.supports_multimodal_inputs
+    processor = MULTIMODAL_REGISTRY.create_processor(model)
+    data = processor.info.parse_mm_data({"image": [window(17, 24)]})
+    wanted = enlarge.prepare([IMAGE, 7, 8], window(17, 24))
+    for prompt in ([IMAGE, 7, 8], [7, 8]):
+        prepared = processor(prompt, data)
+        assert prepared["prompt_token_ids"] == wanted["prompt_token_ids"]
+        assert prepared["mm_placeholders"] == wanted["mm_placeholders"]
+    with pytest.raises(ValueError, match="skip_tokenizer_init=True"):
+        processor("<image>", data)
+    (place,) = processor.get_dummy_mm_inputs({"image": 1})["mm_placeholders"]["image"]
+    assert place.length == model.hf_config.largest_grid.tokens

@@ -11,8 +11,8 @@ from vllm.model_executor.models.config import MODELS_CONFIG_MAP
 
 from vllm_raster_model import engine_version
 from vllm_raster_model.config import RasterConfig
-from vllm_raster_model.engine import PlainServingDefaults
 from vllm_raster_model.registration import ARCHITECTURES, register
+from vllm_raster_model.unconverted import PlainOrUnconvertedDefaults
 
 NAME = "RasterForImageToImage"
 
@@ -43,7 +43,7 @@ def test_registers_once(caplog: pytest.LogCaptureFixture) -> None:
     logger.removeHandler(caplog.handler)
     assert ModelRegistry.models[NAME] is lazy
     assert not caplog.records
-    assert MODELS_CONFIG_MAP[NAME] is PlainServingDefaults
+    assert MODELS_CONFIG_MAP[NAME] is PlainOrUnconvertedDefaults
 
 
 def test_transformers_knows_the_configuration() -> None:

@@ -58,6 +58,8 @@ def info_of(config: RasterConfig) -> RasterProcessingInfo:
     """What vLLM asks, of a configuration and its processor."""
     processor = make_processor(config)
     context: Any = SimpleNamespace(
-        get_hf_config=lambda _: config, get_hf_processor=lambda _, **__: processor
+        tokenizer=processor.tokenizer,
+        get_hf_config=lambda _: config,
+        get_hf_processor=lambda _, **__: processor,
     )
     return RasterProcessingInfo(context)

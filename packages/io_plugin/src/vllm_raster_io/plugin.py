@@ -55,8 +55,11 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
         config = vllm_config.model_config.hf_config
         self.contract = RasterContract.of(config)
         self._image_token_id: int = config.image_token_id
-        self._tokenizer = renderer.get_tokenizer()
-        self._pending = PendingJobs(_digit_ids(self._tokenizer))
+        self._tokenizer = renderer.tokenizer
+        if self._tokenizer is None:
+            self._pending = PendingJobs(_stated_digit_ids(config, self.contract))
+        else:
+            self._pending = PendingJobs(_digit_ids(self._tokenizer))
         self._access = Access(settings)
         # Apart from all others, for a slow host keeps a thread busy.
         self._fetchers = ThreadPoolExecutor(_FETCHES, "raster-fetch")
@@ -198,3 +201,24 @@ def _digit_ids(tokenizer: Any) -> list[int]:
             f"got {dict(zip(_DIGITS, ids, strict=True))}"
         )
     return [one[0] for one in ids]
+
+
+def _stated_digit_ids(config: Any, contract: RasterContract) -> list[int]:
+    """The same where vLLM has no tokenizer to ask: the configuration says them.
+
+    They are the attribute `digit_token_ids`; in vllm-raster-model that is what its minimal
+    tokenizer has, unless config.json says otherwise.
+    """
+    if contract.instructions is not None:
+        raise ContractError(
+            "The checkpoint takes instructions, which need its tokenizer: "
+            "start the server without --skip-tokenizer-init"
+        )
+    ids = list(getattr(config, "digit_token_ids", None) or [])
+    if len(set(ids)) != len(_DIGITS) or len(ids) != len(_DIGITS) or config.image_token_id in ids:
+        raise ContractError(
+            "Without a tokenizer the checkpoint's configuration must give digit_token_ids, the "
+            f"tokens of the digits 0 to f, none of them the image token, got {ids}: "
+            "start the server without --skip-tokenizer-init"
+        )
+    return ids

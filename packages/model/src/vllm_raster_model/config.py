@@ -1,5 +1,6 @@
 """The configuration of a checkpoint, as config.json holds it."""
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -9,6 +10,7 @@ from vllm_raster_model.contract import RasterContract
 from vllm_raster_model.errors import ContractError
 from vllm_raster_model.grid import Grid
 from vllm_raster_model.networks import network_class
+from vllm_raster_model.tokenizer import DIGIT_TOKEN_IDS
 
 _TEXT_TOKENS = 64
 """Room in the prompt for what stands beside the image."""
@@ -24,6 +26,8 @@ class RasterConfig(PreTrainedConfig):
         row_token_id: Id of the token that ends a row of cells.
         image_end_token_id: Id of the token that comes after the last row; None for no token.
         answer_token_id: Id of the token that ends every prompt; None for no token.
+        digit_token_ids: Ids of the digits 0 to f, in which the IO processor writes its keys where
+            it has no tokenizer to ask; None where there is always one.
         io_processor_plugin: The IO processor that vLLM loads for the checkpoint.
     """
 
@@ -42,6 +46,7 @@ class RasterConfig(PreTrainedConfig):
         row_token_id: int = 5,
         image_end_token_id: int | None = None,
         answer_token_id: int | None = None,
+        digit_token_ids: Sequence[int] | None = DIGIT_TOKEN_IDS,
         vocab_size: int = 22,
         io_processor_plugin: str | None = "raster",
         **kwargs: Any,
@@ -54,6 +59,7 @@ class RasterConfig(PreTrainedConfig):
         self.row_token_id = row_token_id
         self.image_end_token_id = image_end_token_id
         self.answer_token_id = answer_token_id
+        self.digit_token_ids = None if digit_token_ids is None else list(digit_token_ids)
         self.vocab_size = vocab_size
         self.io_processor_plugin = io_processor_plugin
         if raster is not None:
@@ -104,7 +110,9 @@ class RasterConfig(PreTrainedConfig):
         if self.vision_config is not None:
             network = self.vision_config.to_diff_dict()
             whole["vision_config"] = {"model_type": self.vision_config.model_type, **network}
-        for name in ("image_end_token_id", "answer_token_id"):
+        if whole["digit_token_ids"] == list(DIGIT_TOKEN_IDS):
+            whole["digit_token_ids"] = None
+        for name in ("image_end_token_id", "answer_token_id", "digit_token_ids"):
             if whole[name] is None:
                 del whole[name]
         return whole
@@ -156,6 +164,7 @@ class InstructedRasterConfig(RasterConfig):
         self.max_images = max_images
         if text is not None:
             kwargs["vocab_size"] = text.vocab_size
+        kwargs["digit_token_ids"] = None  # instructions always need the tokenizer
         super().__init__(**kwargs)
 
     def _derive(self) -> None:

@@ -1,4 +1,4 @@
-"""The seam to vLLM: the one file of this package that touches its moving parts.
+"""The seam to vLLM: this and `engine_reading.py` alone touch its moving parts.
 
 Everything else imports vLLM's names from here. Written for vLLM 0.32, read against 0.33; where
 the written guides of 2025 call a hook by another name, the docstring at its definition says so.
@@ -158,8 +158,11 @@ class PlainServingDefaults(ServingDefaults):
 
     @classmethod
     def verify_and_update_model_config(cls, model_config: "ModelConfig") -> None:
-        """Also asks for the model runner that is known to work."""
+        """Also asks for the model runner that is known to work, and the renderer."""
         super().verify_and_update_model_config(model_config)
+        if model_config.skip_tokenizer_init and model_config.tokenizer_mode == "auto":
+            # vLLM's own for models without a tokenizer: the usual one tries its chat template.
+            model_config.tokenizer_mode = "terratorch"
         if HAS_TRITON and _RUNNER_SWITCH not in os.environ:
             logger.info(
                 "Asking for vLLM's first model runner: no attention-free model was seen to work "

@@ -1,6 +1,7 @@
 """How vLLM sees an image item: how many tokens it is, how it is prepared, where it stands."""
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -70,13 +71,15 @@ class RasterProcessingInfo(BaseProcessingInfo):
         return self.ctx.get_hf_config(RasterConfig)
 
     def get_hf_processor(self, **kwargs: object) -> RasterProcessor:
-        """The checkpoint's processor.
+        """The checkpoint's processor; without a tokenizer, the one that its `raster` block tells.
 
         Raises:
             ContractError: It was not made for the `raster` block that is beside it.
         """
-        processor = self.ctx.get_hf_processor(RasterProcessor, **kwargs)
         contract = self.get_hf_config().contract
+        if self.ctx.tokenizer is None:
+            return self._processor_of_contract
+        processor = self.ctx.get_hf_processor(RasterProcessor, **kwargs)
         for name, stated, wanted in (
             ("bands", processor.bands, len(contract.input.bands)),
             ("frames", processor.frames, contract.input.frames),
@@ -90,6 +93,10 @@ class RasterProcessingInfo(BaseProcessingInfo):
                 )
         self._check_tokens(processor)
         return processor
+
+    @cached_property
+    def _processor_of_contract(self) -> RasterProcessor:
+        return RasterProcessor.of(self.get_hf_config().contract)
 
     def _check_tokens(self, processor: RasterProcessor) -> None:
         config = self.get_hf_config()
@@ -159,6 +166,9 @@ class RasterDummyInputs(BaseDummyInputsBuilder[RasterProcessingInfo]):
 
 class RasterMultiModalProcessor(BaseMultiModalProcessor[RasterProcessingInfo]):
     """Prepares image items and puts their cells into the prompt."""
+
+    requires_tokenizer = False
+    """A prompt may be token ids, as those of the IO processor are."""
 
     def apply(self, inputs: ProcessorInputs, timing_ctx: TimingContext) -> MultiModalInput:
         """Refuses a prompt whose own tokens could be taken for a part of the grid."""

@@ -6,15 +6,16 @@ of cells.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from transformers import BatchFeature, PreTrainedTokenizerBase, ProcessorMixin
 
+from vllm_raster_model.contract import RasterContract
 from vllm_raster_model.errors import ImageItemError
 from vllm_raster_model.grid import Grid
-from vllm_raster_model.tokenizer import IMAGE_TOKEN, ROW_TOKEN
+from vllm_raster_model.tokenizer import IMAGE_TOKEN, ROW_TOKEN, minimal_tokenizer
 
 ImageItem = Mapping[str, Any]
 """`pixel_values` (bands[, frames], height, width); optionally `valid` (height, width),
@@ -59,6 +60,17 @@ class RasterProcessor(ProcessorMixin):
         self.image_token, self.row_token = image_token, row_token
         self.image_end_token, self.answer_token = image_end_token, answer_token
         super().__init__(tokenizer, **kwargs)
+
+    @classmethod
+    def of(cls, contract: RasterContract) -> Self:
+        """The processor that belongs to a `raster` block, with the minimal tokenizer."""
+        return cls(
+            minimal_tokenizer(),
+            bands=len(contract.input.bands),
+            frames=contract.input.frames,
+            cell=contract.tile.multiple_of,
+            minimum_cells=contract.tile.minimum_cells,
+        )
 
     def __call__(
         self,

@@ -47,11 +47,31 @@ def _register_with_vllm() -> None:
     from vllm import ModelRegistry
     from vllm.model_executor.models.config import MODELS_CONFIG_MAP
 
-    from vllm_raster_model.engine import PlainServingDefaults, ServingDefaults
+    from vllm_raster_model.engine import ServingDefaults
+    from vllm_raster_model.engine_reading import (
+        know_variable,
+        load_weights_with,
+        read_configurations_with,
+    )
+    from vllm_raster_model.unconverted import (
+        FOREIGN_ARCHITECTURE,
+        SWITCH,
+        PlainOrUnconvertedDefaults,
+        UnconvertedConfigParser,
+        UnconvertedLoader,
+        is_served_here,
+    )
 
     known = ModelRegistry.get_supported_archs()
     for architecture, path in ARCHITECTURES.items():
         if architecture not in known:
             ModelRegistry.register_model(architecture, path)
         plain = architecture == "RasterForImageToImage"
-        MODELS_CONFIG_MAP[architecture] = PlainServingDefaults if plain else ServingDefaults
+        MODELS_CONFIG_MAP[architecture] = PlainOrUnconvertedDefaults if plain else ServingDefaults
+    know_variable(SWITCH)
+    read_configurations_with(UnconvertedConfigParser)
+    load_weights_with(UnconvertedLoader)
+    if is_served_here():
+        path = ARCHITECTURES["RasterForImageToImage"]
+        ModelRegistry.register_model(FOREIGN_ARCHITECTURE, path)
+        MODELS_CONFIG_MAP[FOREIGN_ARCHITECTURE] = PlainOrUnconvertedDefaults

@@ -14,6 +14,8 @@ IMAGE_TOKEN = "<image>"
 ROW_TOKEN = "<row>"
 _SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>", IMAGE_TOKEN, ROW_TOKEN)
 _DIGITS = "0123456789abcdef"
+DIGIT_TOKEN_IDS = tuple(range(len(_SPECIAL), len(_SPECIAL) + len(_DIGITS)))
+"""What the digits are in both tokenizers, for those who have none to ask."""
 
 
 def minimal_tokenizer() -> PreTrainedTokenizerFast:
