@@ -33,6 +33,8 @@ def make_raster(
     driver: str = "GTiff",
     gcps: Sequence[GroundControlPoint] | None = None,
     tags: Mapping[str, str] | None = None,
+    image_tags: Mapping[str, str] | None = None,
+    band_tags: Mapping[int, Mapping[str, str]] | None = None,
     **creation_options: Any,
 ) -> bytes:
     """The bytes of a raster file.
@@ -56,6 +58,8 @@ def make_raster(
         driver: GDAL's name of the format. Others than GTiff and COG may drop the georeference.
         gcps: Ground control points, in `crs`, in place of a transform.
         tags: Metadata of the file.
+        image_tags: Metadata of the file in GDAL's domain IMAGERY.
+        band_tags: Metadata of bands, by their numbers from 1.
         **creation_options: What the driver takes, such as `tiled`, `compress`, `photometric`.
 
     Raises:
@@ -81,6 +85,10 @@ def make_raster(
                     raster.set_band_description(band, description)
                 if tags:
                     raster.update_tags(**tags)
+                if image_tags:
+                    raster.update_tags(ns="IMAGERY", **image_tags)
+                for band, told in (band_tags or {}).items():
+                    raster.update_tags(band, **told)
                 if mask is not None:
                     raster.write_mask(np.asarray(mask, np.bool_))
             return bytes(memory.read())

@@ -82,6 +82,7 @@ def test_import_is_light(name: str) -> None:
         ("vllm.general_plugins", "raster"),
         ("vllm.io_processor_plugins", "raster"),
         ("console_scripts", "vllm-raster"),
+        ("console_scripts", "vllm-raster-model"),
     ],
 )
 def test_entry_point_resolves(group: str, name: str) -> None:

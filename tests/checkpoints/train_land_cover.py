@@ -95,7 +95,7 @@ def configuration(parts: Sequence[Scene]) -> RasterConfig:
         },
     }
     network = {
-        "model_type": "prithvi_upernet",
+        "model_type": "prithvi_dense",
         "embed_dim": 96,
         "depth": 2,
         "num_heads": 2,
@@ -104,8 +104,14 @@ def configuration(parts: Sequence[Scene]) -> RasterConfig:
         # spread a token over again.
         "patch_size": 4,
         "image_size": TILE,
-        "out_indices": [1, 0, 1, 1],
-        "decoder_channels": 16,
+        "necks": [
+            {"name": "SelectIndices", "indices": [1, 0, 1, 1]},
+            {"name": "ReshapeTokensToImage"},
+            {"name": "LearnedInterpolateToPyramidal"},
+        ],
+        "decoder": {"name": "UperNetDecoder", "channels": 16},
+        "head": {"name": "SegmentationHead"},
+        "padding": None,  # windows are whole cells already
     }
     return RasterConfig(vision_config=network, raster=raster)
 

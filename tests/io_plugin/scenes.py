@@ -35,17 +35,26 @@ def raster_block(
     size: int = 64,
     overlap: int = 16,
     upscale: int = 1,
+    downscale: int = 1,
     coordinates: tuple[str, ...] = (),
+    frames: int = 1,
+    first_day: int = 1,
 ) -> dict[str, Any]:
     """The `raster` block of a config.json."""
     names = [{"name": f"channel {i}"} for i in range(channels)]
     return {
         "version": 1,
-        "input": {"bands": list(bands), "coordinates": list(coordinates)},
+        "input": {
+            "bands": list(bands),
+            "frames": frames,
+            "coordinates": list(coordinates),
+            "first_day": first_day,
+        },
         "tile": {"size": size, "multiple_of": 16, "overlap": overlap},
         "output": {
             "kind": kind,
             "upscale": upscale,
+            "downscale": downscale,
             "classes" if kind == "classes" else "bands": names,
         },
     }

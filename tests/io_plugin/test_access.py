@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from vllm_raster_io import uploads
-from vllm_raster_io.access import read_source
+from vllm_raster_io.access import read_sources
 from vllm_raster_io.errors import AccessError, LimitError, RasterIOError, RequestError
 from vllm_raster_io.limits import Limits
 from vllm_raster_io.requests import RasterRequest
@@ -105,6 +105,32 @@ def test_paths_and_urls_are_refused_with_the_reason(fields: dict[str, Any], told
     assert fields["data"] not in message
 
 
+class TestLists:
+    def test_in_order(self) -> None:
+        files = [CONTENT[:100], CONTENT[100:], b"x"]
+        encoded = [base64.b64encode(one).decode() for one in files]
+        sent = read_sources(RasterRequest(data=[encoded[0], Upload.of(files[1]), encoded[2]]), 3)
+        assert [bytes(one.memory.getbuffer()) for one in sent] == files
+
+    @pytest.mark.parametrize("position", [0, 1, 2])
+    def test_each_must_be_base64(self, position: int) -> None:
+        data = ["SUkqAA=="] * 3
+        data[position] = "not base64!"
+        assert "must be a file in base64" in refusal(RequestError, 3, data=data)
+
+    @pytest.mark.parametrize("kind", ["path", "url"])
+    def test_paths_and_urls_are_refused_alike(self, kind: str) -> None:
+        data = ["/etc/passwd", "SUkqAA=="]
+        message = refusal(AccessError, 2, data=data, data_format=kind)
+        assert "for a client" in message
+        assert "passwd" not in message
+
+    @pytest.mark.parametrize(("dates", "count"), [(1, 2), (3, 2), (3, 4), (2, 100_000)])
+    def test_the_number_is_looked_at_first(self, dates: int, count: int) -> None:
+        message = refusal(RequestError, dates, data=["not base64!"] * count)
+        assert f"`data` holds {count} files" in message
+
+
 def test_a_path_is_refused_even_if_the_file_came_too() -> None:
     refusal(AccessError, data=Upload.of(b"II*\0"), data_format="path")
 
@@ -134,14 +160,14 @@ class TestLimit:
 
 def sent(data: str | Upload) -> bytes:
     """What the server has of a file, which is told by its first bytes too."""
-    upload = read_source(RasterRequest(data=data))
+    (upload,) = read_sources(RasterRequest(data=data))
     content = bytes(upload.memory.getbuffer())
     assert upload.head == content[:16]
     return content
 
 
-def refusal(kind: type[RasterIOError], **fields: Any) -> str:
+def refusal(kind: type[RasterIOError], dates: int = 1, **fields: Any) -> str:
     with pytest.raises(RasterIOError) as caught:
-        read_source(RasterRequest(**fields))
+        read_sources(RasterRequest(**fields), dates)
     assert type(caught.value) is kind
     return str(caught.value)

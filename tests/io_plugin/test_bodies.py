@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vllm_raster_io import uploads
 from vllm_raster_io.bodies import BodyReader
-from vllm_raster_io.errors import RequestError
+from vllm_raster_io.errors import LimitError, RequestError
+from vllm_raster_io.limits import Limits
 from vllm_raster_io.uploads import Upload
 
 LONG = bytes(range(256)) * 300
@@ -90,9 +92,66 @@ def test_files_within_lists() -> None:
     assert content(value["data"]) == LONG
 
 
-def test_lists_of_files() -> None:
-    # Only the value of a key is taken for a file; an element of a list stays a string.
-    assert read(json.dumps({"data": [TEXT]}).encode()) == {"data": [TEXT]}
+class TestLists:
+    """Files within a list that is the value of a key `data`."""
+
+    def test_each_comes_out(self) -> None:
+        value = read(json.dumps({"data": {"data": [TEXT, "AA==", TEXT], "x": [TEXT]}}).encode())
+        first, short, last = value["data"]["data"]
+        assert content(first) == content(last) == LONG
+        assert short == "AA=="
+        assert value["data"]["x"] == [TEXT]
+
+    @given(
+        st.lists(st.sampled_from([TEXT, "AA==", "", 'a"b\\', "\\"]), max_size=4),
+        values,
+        st.lists(st.integers(0, 4 * len(TEXT)), max_size=12),
+        st.sampled_from([None, 2, "\t", " " * 50]),
+    )
+    def test_whatever_stands_around_them(
+        self, texts: list[str], beside: Any, cuts: list[int], indent: int | str | None
+    ) -> None:
+        body = {"data": {"data": texts, "x": beside}, "y": [beside, {"data": [1, TEXT]}]}
+        value = read(json.dumps(body, indent=indent).encode(), *cuts)
+        files = [content(one) if isinstance(one, Upload) else one for one in value["data"]["data"]]
+        assert files == [LONG if one == TEXT else one for one in texts]
+        assert value["y"] == body["y"]  # a list that holds something else stays as it is
+        assert value["data"]["x"] == beside
+
+    @pytest.mark.parametrize("step", [1, 7, 4096, 1 << 16])
+    @pytest.mark.parametrize("space", ["", " ", "\r\n\t "])
+    def test_chunks_of_any_length(self, step: int, space: str) -> None:
+        comma = f"{space},{space}"
+        quoted = comma.join(f'"{TEXT}"' for _ in range(3))
+        body = f'{{"data"{space}:{space}[{space}{quoted}{space}]{space}}}'.encode()
+        reader = BodyReader()
+        for start in range(0, len(body), step):
+            reader.feed(body[start : start + step])
+        assert len(reader.rest) < 200
+        assert [content(one) for one in reader.parse()["data"]] == [LONG] * 3
+
+    def test_the_limit_holds_for_the_sum(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(uploads, "LIMITS", Limits(encoded_bytes=2 * len(TEXT) - 1))
+        first, second = read(json.dumps({"data": [TEXT, TEXT]}).encode(), 1000)["data"]
+        assert content(first) == LONG
+        with pytest.raises(LimitError, match="encoded bytes"):
+            second.finish()
+
+
+def test_keys_that_end_with_a_quote() -> None:
+    body = {'"data': TEXT, "data": {'x"data': TEXT}}
+    assert read(json.dumps(body).encode()) == body
+
+
+@pytest.mark.parametrize("step", [1, 1000, 1 << 20])
+def test_quotes_within_a_long_string(step: int) -> None:
+    """Such a string is no file, but what comes after it is what json says."""
+    text = TEXT + '"\\", "x": [' + TEXT + '"'
+    body = json.dumps({"data": {"data": text, "y": 1}}).encode()
+    value = read(body, *range(step, len(body), step))
+    with pytest.raises(RequestError, match="base64"):
+        value["data"].pop("data").finish()
+    assert value == {"data": {"y": 1}}
 
 
 ESCAPES = {
@@ -113,7 +172,7 @@ def test_whatever_a_json_writer_escapes(kind: str, step: int) -> None:
     assert content(read(escaped.encode(), *range(step, len(escaped), step))["data"]["data"]) == LONG
 
 
-@pytest.mark.parametrize("end", ["\\", "\\u00", "\\\\", "\\\\u0041", "\\t", "\\u0100"])
+@pytest.mark.parametrize("end", ["\\u00", "\\\\", "\\\\u0041", "\\t", "\\u0100"])
 def test_escapes_that_are_no_base64(end: str) -> None:
     value = read(('{"data": {"data": "' + TEXT + end + '"}}').encode())
     with pytest.raises(RequestError, match="base64"):
@@ -126,7 +185,17 @@ def test_a_long_string_that_is_no_base64() -> None:
         value["data"]["data"].finish()
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b'{"data": {"data": "' + TEXT.encode(), b"nonsense"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b'{"data": {"data": "' + TEXT.encode(),
+        b'{"data": {"data": "' + TEXT.encode() + b'\\"}}',
+        b'{"data": ["' + TEXT.encode() + b'"',
+        b"nonsense",
+    ],
+)
 def test_no_json(body: bytes) -> None:
     with pytest.raises(json.JSONDecodeError):
         read(body, 10)

@@ -80,6 +80,34 @@ def test_sends_the_file_and_takes_the_map(
     }
 
 
+def test_sends_several_files_with_what_is_known_of_them(
+    answer_with: Callable[[Handler], None], tmp_path: Path
+) -> None:
+    seen: list[httpx.Request] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return good(request)
+
+    answer_with(handler)
+    scene = tmp_path / "scene.tif"
+    scene.write_bytes(b"a scene")
+    with RasterClient() as client:
+        client.map((scene, b"another"), dates=("2024-01-01", "2024-02-01"), location=(1.5, -2))
+        client.map([str(scene)], dates="2024-01-01")
+    first, second = (base64.b64encode(one).decode() for one in (b"a scene", b"another"))
+    assert [json.loads(one.content) for one in seen] == [
+        {
+            "data": {
+                "data": [first, second],
+                "dates": ["2024-01-01", "2024-02-01"],
+                "location": [1.5, -2],
+            }
+        },
+        {"data": {"data": [first], "dates": "2024-01-01"}},
+    ]
+
+
 def test_says_why_it_was_refused(answer_with: Callable[[Handler], None]) -> None:
     answer_with(refusing)
     with RasterClient() as client, pytest.raises(ServiceError, match="400: no such band"):
@@ -118,6 +146,52 @@ def test_command_line_writes_the_map(
     assert done.exit_code == 0, done.output
     assert out.read_bytes() == b"a map"
     assert "water" in done.output
+
+
+def test_command_line_sends_several_files(
+    answer_with: Callable[[Handler], None], tmp_path: Path
+) -> None:
+    seen: list[httpx.Request] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        answer = ANSWER.model_copy(deep=True)
+        answer.effective.notes = ["The dates look odd"]
+        return httpx.Response(200, json={"data": answer.model_dump()})
+
+    answer_with(handler)
+    scenes = [tmp_path / f"{name}.tif" for name in "abc"]
+    for scene in scenes:
+        scene.write_bytes(scene.stem.encode())
+    out = tmp_path / "map.tif"
+    days = ["2024-01-01", "2024-02-01", "2024-03-01"]
+    command = ["map", *map(str, scenes), str(out), "--location", "-23.5,14"]
+    for day in days:
+        command += ["--date", day]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    assert out.read_bytes() == b"a map"
+    assert "The dates look odd" in done.output
+    (request,) = seen
+    files = [base64.b64encode(one).decode() for one in (b"a", b"b", b"c")]
+    told = {"data": files, "dates": days, "location": [-23.5, 14]}
+    assert json.loads(request.content) == {"data": told}
+
+
+@pytest.mark.parametrize("location", ["here", "1;2", "1,2,"])
+def test_command_line_refuses_bad_places(tmp_path: Path, location: str) -> None:
+    scene = tmp_path / "scene.tif"
+    scene.write_bytes(b"a scene")
+    done = CliRunner().invoke(app, ["map", str(scene), "map.tif", "--location", location])
+    assert done.exit_code == 2
+
+
+def test_command_line_needs_a_place_for_the_map(tmp_path: Path) -> None:
+    scene = tmp_path / "scene.tif"
+    scene.write_bytes(b"a scene")
+    done = CliRunner().invoke(app, ["map", str(scene)])
+    assert done.exit_code == 2
+    assert scene.read_bytes() == b"a scene"
 
 
 def test_command_line_fails_in_one_line(

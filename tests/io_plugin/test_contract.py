@@ -27,6 +27,7 @@ LAND_COVER = {
         "nodata_fill": 0,
         "frames": 1,
         "coordinates": ["time", "location"],
+        "first_day": 0,
     },
     "tile": {"size": 512, "multiple_of": 16, "minimum": 64, "overlap": 64},
     "output": {
@@ -45,6 +46,18 @@ SUPER_RESOLUTION = {
         "bands": [{"name": name, "unit": "1"} for name in ("RED", "GREEN", "BLUE")],
     },
 }
+CROPS = {
+    "version": 1,
+    "input": {
+        "bands": ["RED", "NIR"],
+        "frames": 3,
+        "mean": [[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]],
+        "std": [[1, 2, 3], [4, 5, 6]],
+        "coordinates": ["time"],
+    },
+    "tile": {"size": 224, "multiple_of": 16, "overlap": 32},
+    "output": {"kind": "classes", "downscale": 8, "classes": [{"name": "corn"}, {"name": "none"}]},
+}
 
 
 class TestRead:
@@ -53,6 +66,7 @@ class TestRead:
         assert contract.input.bands == ("BLUE", "GREEN", "RED", "NIR")
         assert contract.input.coordinates == ("time", "location")
         assert (contract.tile.size, contract.tile.overlap) == (512, 64)
+        assert contract.input.first_day == 0
         assert contract.output.upscale == 2
         assert [one.name for one in contract.output.classes] == ["water", "land"]
         assert [one.color for one in contract.output.classes] == ["#2060c0", None]
@@ -62,6 +76,8 @@ class TestRead:
         contract = read(SMALLEST)
         assert contract.input.frames == 1
         assert contract.input.coordinates == ()
+        assert contract.input.first_day == 1
+        assert contract.output.downscale == 1
         assert (contract.tile.size, contract.tile.overlap) == (512, 0)
         assert contract.output.upscale == 1
         assert contract.output.channels == 1
@@ -76,8 +92,10 @@ class TestRead:
             SMALLEST,
             LAND_COVER,
             SUPER_RESOLUTION,
+            CROPS,
             raster_block("classes", channels=300),
             raster_block("values", channels=2, size=16, overlap=15),
+            raster_block(frames=2, downscale=16, first_day=0, coordinates=("time",)),
         ],
     )
     def test_the_model_package_reads_the_same(self, block: dict[str, Any]) -> None:
@@ -85,6 +103,7 @@ class TestRead:
         assert ours.input.bands == models.input.bands
         assert ours.input.frames == models.input.frames
         assert ours.input.coordinates == models.input.coordinates
+        assert ours.input.first_day == models.input.first_day
         assert (ours.tile.size, ours.tile.overlap) == (models.tile.size, models.tile.overlap)
         assert ours.output.kind == models.output.kind
         assert ours.output.upscale == models.output.upscale
@@ -114,7 +133,7 @@ class TestRefused:
             ({"input": {"bands": []}}, "input.bands: Tuple should have at least 1 item"),
             ({"input": {"bands": "RED"}}, "input.bands"),
             ({"input": {"bands": ["RED"], "frames": 0}}, "input.frames"),
-            ({"input": {"bands": ["RED"], "frames": 3}}, "got 3 frames"),
+            ({"input": {"bands": ["RED"], "first_day": 2}}, "input.first_day"),
             ({"input": {"bands": ["RED"], "coordinates": ["height"]}}, "input.coordinates.0"),
             ({"tile": {"size": 0}}, "tile.size"),
             ({"tile": {"overlap": -1}}, "tile.overlap"),
@@ -127,6 +146,15 @@ class TestRefused:
             ({"output": {"kind": "image"}}, "kind='image' needs 'bands'"),
             ({"output": {"kind": "values", "bands": [{}]}}, "output.bands.0.name: Field required"),
             ({"output": {**SMALLEST["output"], "upscale": 0}}, "output.upscale"),
+            ({"output": {**SMALLEST["output"], "downscale": 0}}, "output.downscale"),
+            (
+                {"output": {**SMALLEST["output"], "downscale": 2, "upscale": 4}},
+                "one of upscale and downscale is 1, got 4 and 2",
+            ),
+            (
+                {"output": {**SMALLEST["output"], "downscale": 7}},
+                "tile.size must be a multiple of output.downscale=7, got 512",
+            ),
         ],
     )
     def test_what_cannot_be(self, part: dict[str, Any], told: str) -> None:

@@ -230,8 +230,15 @@ class TestAnswer:
                 "overlap": 16,
                 "blending": "linear",
                 "windows": 4,
+                "upscale": 1,
+                "downscale": 1,
+                "frames": 1,
                 "coordinates": [],
+                "dates": None,
+                "dates_by": None,
+                "location_by": None,
                 "prompt": None,
+                "notes": [],
             },
         }
 

@@ -87,6 +87,22 @@ def test_preview_has_scene_map_and_legend() -> None:
     assert sheet[MARGIN + 45, legend + 9].tolist() == [0, 0, 255]
 
 
+@pytest.mark.parametrize(("up", "down"), [(1, 3), (2, 1)])
+def test_a_map_of_other_pixels_is_laid_over_the_scene(up: int, down: int) -> None:
+    height, width = -(-20 * up // down), -(-20 * up // down)
+    ids = np.zeros((height, width), dtype=np.uint8)
+    ids[0, 0] = 1
+    one = result(ids, NAMES)
+    one.answer.effective.upscale, one.answer.effective.downscale = up, down
+    black = make_raster(values=np.zeros((4, 20, 20), dtype=np.uint16))
+    sheet = np.asarray(Image.open(io.BytesIO(class_preview(black, one))))
+    zoom, second = SIDE // 20, 2 * MARGIN + SIDE
+    over = sheet[MARGIN : MARGIN + SIDE : zoom, second : second + SIDE : zoom]
+    blue = np.argwhere(over[..., 2] > over[..., 0])
+    side = down if up == 1 else 1
+    assert blue.tolist() == [[r, c] for r in range(side) for c in range(side)]
+
+
 def test_only_classes_have_a_preview() -> None:
     with pytest.raises(RasterError, match="values"):
         class_preview(scene(), result(np.zeros((20, 20)), NAMES, "values"))

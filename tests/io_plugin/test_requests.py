@@ -9,7 +9,10 @@ from vllm_raster_io.errors import RequestError
 from vllm_raster_io.requests import RasterRequest
 from vllm_raster_io.uploads import Upload
 
-FIELDS = ("data", "data_format", "out_data_format", "image_format", "indices", "prompt")
+FIELDS = (
+    "data", "data_format", "out_data_format", "image_format", "indices", "prompt", "dates",
+    "location",
+)  # fmt: skip
 PAYLOAD = "~" * 100_000
 
 
@@ -22,6 +25,8 @@ def test_only_the_raster_is_needed() -> None:
         "image_format": None,
         "indices": None,
         "prompt": None,
+        "dates": None,
+        "location": None,
     }
 
 
@@ -44,11 +49,14 @@ def test_a_body_as_terratorch_clients_send_it() -> None:
         ("image_format", ["tiff", "geotiff", "tif", "png", "jpeg", None]),
         ("indices", [[0], [3, 2, 1], [0, 0, 0], [1023], None]),
         ("prompt", ["water", "Wo ist Wald?", "x" * 1000, None]),
+        ("data", ["AA==", ["AA=="], ["AA==", "SUkqAA=="]]),
+        ("dates", ["2024-02-29", ["2024-02-29"], ["2024-02-29", "whatever"], None]),
+        ("location", [[90, -180], [-90.0, 180.0], [0, 0], [-23.5, 14.25], None]),
     ],
 )
 def test_what_each_field_may_be(field: str, values: list[Any]) -> None:
     for value in values:
-        assert getattr(RasterRequest.parse({"data": "AA==", field: value}), field) == value
+        assert getattr(RasterRequest.parse({"data": "AA=="} | {field: value}), field) == value
 
 
 def test_a_file_that_is_taken_in_already() -> None:
@@ -67,11 +75,43 @@ def test_a_file_in_the_wrong_place_was_a_string() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "told"),
     [
-        ("data", None, "`data`: input should be a string in base64, got NoneType None"),
-        ("data", [1, 2], "`data`: input should be a string in base64, got list [1, 2]"),
-        ("data", {"a": 1}, "`data`: input should be a string in base64, got dict {'a': 1}"),
-        ("data", 5, "`data`: input should be a string in base64, got int 5"),
-        ("data", b"AA==", "`data`: input should be a string in base64, got bytes b'AA=='"),
+        (
+            "data",
+            None,
+            "or a list of such strings, got NoneType None",
+        ),
+        (
+            "data",
+            [1, 2],
+            "or a list of such strings, got list [1, 2]",
+        ),
+        (
+            "data",
+            {"a": 1},
+            "or a list of such strings, got dict {'a': 1}",
+        ),
+        (
+            "data",
+            5,
+            "or a list of such strings, got int 5",
+        ),
+        (
+            "data",
+            b"AA==",
+            "or a list of such strings, got bytes b'AA=='",
+        ),
+        ("data", [], "or a list of such strings, got list []"),
+        ("data", ["AA==", None], "or a list of such strings, got list ['AA==', None]"),
+        ("dates", [], "`dates`: input should be an ISO date, or a list of such strings"),
+        ("dates", 2024, "or a list of such strings, got int 2024"),
+        ("dates", ["2024-02-29", None], "got list ['2024-02-29', None]"),
+        ("location", [48.1], "list should have at least 2 items"),
+        ("location", [48.1, 11.5, 500], "list should have at most 2 items"),
+        ("location", [90.001, 0], "a latitude from -90 to 90 and a longitude from -180 to 180"),
+        ("location", [0, -180.001], "a latitude from -90 to 90 and a longitude from -180 to 180"),
+        ("location", ["48", 11], "`location.0`: input should be a valid number, got str '48'"),
+        ("location", [float("nan"), 11], "`location.0`: input should be a finite number"),
+        ("location", "48.1,11.5", "`location`: input should be a valid list"),
         ("data_format", "b64", "input should be 'b64_json', 'path' or 'url', got str 'b64'"),
         ("data_format", None, "input should be 'b64_json', 'path' or 'url', got NoneType None"),
         ("out_data_format", "url", "input should be 'b64_json' or 'path', got str 'url'"),
@@ -129,7 +169,9 @@ def test_every_problem_is_told_but_no_more_than_three() -> None:
     [
         PAYLOAD,
         [PAYLOAD],
-        {"data": [PAYLOAD]},
+        {"data": [PAYLOAD, 1]},
+        {"data": "AA==", "dates": [PAYLOAD, 1]},
+        {"data": "AA==", "location": PAYLOAD},
         {"data": {PAYLOAD: PAYLOAD}},
         {"data": PAYLOAD.encode()},
         {"data": "AA==", PAYLOAD: 1},
@@ -164,7 +206,8 @@ def test_the_schema_tells_clients_of_a_string() -> None:
     assert tuple(schema["properties"]) == FIELDS
     assert schema["required"] == ["data"]
     assert schema["additionalProperties"] is False
-    assert schema["properties"]["data"]["type"] == "string"
+    text = {"type": "string"}
+    assert schema["properties"]["data"]["anyOf"] == [text, {"type": "array", "items": text}]
     assert all("description" in one for one in schema["properties"].values())
 
 

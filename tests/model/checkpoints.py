@@ -35,15 +35,24 @@ _BLOCK: dict[str, Any] = {
 }
 
 NETWORK: dict[str, Any] = {
-    "model_type": "prithvi_upernet",
+    "model_type": "prithvi_dense",
     "embed_dim": 32,
     "depth": 2,
     "num_heads": 2,
     "patch_size": 4,
+    "tubelet_size": 1,
     "image_size": 16,
     "mlp_ratio": 2.0,
-    "out_indices": [0, 0, 1, 1],
-    "decoder_channels": 8,
+    "out_indices": None,
+    "necks": [
+        {"name": "SelectIndices", "indices": [0, 0, 1, 1]},
+        {"name": "ReshapeTokensToImage"},
+        {"name": "LearnedInterpolateToPyramidal"},
+    ],
+    "decoder": {"name": "UperNetDecoder", "channels": 8},
+    "head": {"name": "SegmentationHead"},
+    "rescale": True,
+    "padding": "reflect",
 }
 
 

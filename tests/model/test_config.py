@@ -10,7 +10,7 @@ from transformers import AutoConfig
 from vllm_raster_model.config import RasterConfig
 from vllm_raster_model.errors import ContractError
 from vllm_raster_model.grid import Grid
-from vllm_raster_model.networks.prithvi_upernet import PrithviUPerNetConfig
+from vllm_raster_model.networks.prithvi_dense import PrithviDenseConfig
 from vllm_raster_model.registration import register_with_transformers
 
 from .checkpoints import NETWORK, make_config, raster_block
@@ -26,7 +26,7 @@ def test_survives_saving(tmp_path: Path) -> None:
     assert type(loaded) is RasterConfig
     assert loaded.contract == saved.contract
     assert loaded.raster == raster_block(tile={"overlap": 8})
-    assert type(loaded.vision_config) is PrithviUPerNetConfig
+    assert type(loaded.vision_config) is PrithviDenseConfig
     assert {name: getattr(loaded.vision_config, name) for name in NETWORK} == NETWORK
     loaded.save_pretrained(tmp_path / "again")
     assert stored(tmp_path / "again") == stored(tmp_path)
@@ -101,6 +101,6 @@ def test_refuses_an_unusable_block_at_once() -> None:
 @pytest.mark.parametrize("network", [{"model_type": "resnet"}, {}])
 def test_refuses_an_unknown_network(network: dict[str, Any]) -> None:
     name = network.get("model_type", "")
-    message = rf"vision_config.model_type must be one of \[.*'prithvi_upernet'.*\], got '{name}'"
+    message = rf"vision_config.model_type must be one of \[.*'prithvi_dense'.*\], got '{name}'"
     with pytest.raises(ContractError, match=message):
         RasterConfig(vision_config=network, raster=raster_block())

@@ -28,7 +28,7 @@ def test_defaults() -> None:
     assert (given.nodata_fill, given.frames, given.coordinates) == (0, 1, ())
     tile = contract.tile
     assert (tile.size, tile.multiple_of, tile.minimum, tile.overlap) == (512, 16, None, 0)
-    assert contract.output.upscale == 1
+    assert (contract.output.upscale, contract.output.downscale) == (1, 1)
     assert contract.output.bands[0].unit is None
 
 
@@ -52,6 +52,8 @@ def test_cannot_be_changed() -> None:
         ({}, 2, 2 * 8 * 8),
         ({"classes": [{"name": str(i)} for i in range(5)]}, 5, 5 * 8 * 8),
         ({**VALUES, "upscale": 4}, 1, 32 * 32),
+        ({"downscale": 4}, 2, 2 * 2 * 2),
+        ({"downscale": 8}, 2, 2),
     ],
 )
 def test_channels_and_cell_width(output: dict[str, Any], channels: int, width: int) -> None:
@@ -78,6 +80,10 @@ REFUSED = [
     ("input", {"scale": "0.1"}, r"input.scale: .*number \(got '0.1'\)"),
     ("input", {"offset": True}, r"input.offset: .*number \(got True\)"),
     ("input", {"scale": 0}, "input: .*scale must not be 0"),
+    ("input", {"mean": [[1, 2], 3, 4], "frames": 2}, "input: .*mean .* lists for all bands or for"),
+    ("input", {"std": [[1, 2]] * 3, "frames": 3}, "input: .*std needs one number .* 3 frames in"),
+    ("input", {"std": [[1], [0], [1]]}, r"input.std.1.0: .*greater than 0 \(got 0\)"),
+    ("input", {"mean": [["0"]] * 3}, r"input.mean.0.0: .*number \(got '0'\)"),
     ("input", {"frames": 0}, r"input.frames: .*greater than or equal to 1 \(got 0\)"),
     ("input", {"frames": "2"}, r"input.frames: .*integer \(got '2'\)"),
     ("input", {"frames": True}, r"input.frames: .*integer \(got True\)"),
@@ -97,6 +103,9 @@ REFUSED = [
     ("output", {"kind": "values"}, "output: .*kind='values' needs 'bands' and no 'classes'"),
     ("output", {**VALUES, "bands": []}, "output: .*kind='values' needs 'bands' and no 'classes'"),
     ("output", {"upscale": 0}, r"output.upscale: .*greater than or equal to 1 \(got 0\)"),
+    ("output", {"downscale": 0}, r"output.downscale: .*greater than or equal to 1 \(got 0\)"),
+    ("output", {"downscale": 3}, "raster: .*multiple of output.downscale=3, got 8"),
+    ("output", {"upscale": 2, "downscale": 2}, "output: .*upscale=2 and downscale=2 cannot both"),
     ("output", {"upscale": 1.5}, r"output.upscale: .*integer.* \(got 1.5\)"),
     (
         "output",

@@ -15,27 +15,28 @@ from vllm_raster_model.engine import (
     load_parameter,
 )
 from vllm_raster_model.networks import TorchLayers
-from vllm_raster_model.networks.prithvi_upernet import PrithviUPerNet
+from vllm_raster_model.networks.prithvi_dense import PrithviDense
 from vllm_raster_model.weights import load_strictly
 
 from .serving import Serving, engine_config, make_ready
-from .terratorch import FloodsCase
+from .terratorch import TerraTorchCase
+from .test_prithvi_mae import build as build_autoencoder
 
 SWITCH = "VLLM_USE_V2_MODEL_RUNNER"
 
 
 @pytest.fixture(scope="module")
-def case() -> FloodsCase:
-    return FloodsCase.load()
+def case() -> TerraTorchCase:
+    return TerraTorchCase.stored("floods_upernet")
 
 
-def floods(case: FloodsCase, serving: Serving) -> PrithviUPerNet:
-    """The flood network, with random weights, built from vLLM's layers."""
+def floods(case: TerraTorchCase, serving: Serving) -> PrithviDense:
+    """The network of a case, with random weights, built from vLLM's layers."""
     with set_current_vllm_config(serving.vllm_config):
         return case.network(VllmLayers())
 
 
-def test_layers_have_the_same_names(case: FloodsCase, prithvi: Serving) -> None:
+def test_layers_have_the_same_names(case: TerraTorchCase, prithvi: Serving) -> None:
     ours = case.network(TorchLayers()).state_dict()
     theirs = floods(case, prithvi).state_dict()
     assert list(theirs) == list(ours)
@@ -43,7 +44,7 @@ def test_layers_have_the_same_names(case: FloodsCase, prithvi: Serving) -> None:
 
 
 @torch.inference_mode()
-def test_layers_compute_the_same(case: FloodsCase, prithvi: Serving) -> None:
+def test_layers_compute_the_same(case: TerraTorchCase, prithvi: Serving) -> None:
     network = floods(case, prithvi)
     load_strictly(network, case.network_weights.items())
     make_ready(network, prithvi.vllm_config)
@@ -55,6 +56,29 @@ def test_layers_compute_the_same(case: FloodsCase, prithvi: Serving) -> None:
         torch.testing.assert_close(alone[0], expected, rtol=0, atol=1e-4)
     swapped = network(case.pixels, case.dates.flip(0), case.places)
     assert (swapped - case.expected).abs().amax(dim=(1, 2, 3)).min() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["fcn_three_dates", "patches_of_14", "unet_attention"])
+@torch.inference_mode()
+def test_layers_compute_the_same_in_other_kinds(name: str, prithvi: Serving) -> None:
+    case = TerraTorchCase.variant(name)
+    network = floods(case, prithvi)
+    load_strictly(network, case.network_weights.items())
+    make_ready(network, prithvi.vllm_config)
+    found = network(case.pixels, case.dates, case.places)
+    torch.testing.assert_close(found, case.expected, rtol=0, atol=1e-4)
+
+
+@torch.inference_mode()
+def test_layers_compute_the_same_in_the_autoencoder(prithvi: Serving) -> None:
+    torch.manual_seed(0)
+    plain = build_autoencoder({"embed_dim": 160})  # 80 numbers a head, as in the largest Prithvi
+    with set_current_vllm_config(prithvi.vllm_config):
+        network = build_autoencoder({"embed_dim": 160}, VllmLayers())
+    load_strictly(network, plain.state_dict().items())
+    make_ready(network, prithvi.vllm_config)
+    pixels = torch.randn(2, 3, 2, 8, 12)
+    torch.testing.assert_close(network(pixels), plain(pixels), rtol=0, atol=1e-4)
 
 
 def test_layers_of_one_process(prithvi: Serving) -> None:

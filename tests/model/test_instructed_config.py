@@ -10,7 +10,7 @@ from transformers import AutoConfig, PreTrainedConfig
 from vllm_raster_model.config import InstructedRasterConfig, RasterConfig
 from vllm_raster_model.contract import InstructionContract, RasterContract
 from vllm_raster_model.errors import ContractError
-from vllm_raster_model.networks.prithvi_upernet import PrithviUPerNetConfig
+from vllm_raster_model.networks.prithvi_dense import PrithviDenseConfig
 from vllm_raster_model.registration import register_with_transformers
 
 from .checkpoints import CELL, NETWORK, make_config
@@ -41,7 +41,7 @@ def test_survives_saving(tmp_path: Path, kind: str) -> None:
     assert type(loaded) is InstructedRasterConfig
     assert type(loaded.text_config) is type(text_config(kind))
     assert loaded.text_config.to_dict() == saved.text_config.to_dict()
-    assert type(loaded.vision_config) is PrithviUPerNetConfig
+    assert type(loaded.vision_config) is PrithviDenseConfig
     assert {name: getattr(loaded.vision_config, name) for name in NETWORK} == NETWORK
     assert loaded.contract == saved.contract
     assert loaded.raster == instructed_block()
@@ -99,7 +99,9 @@ def test_tokens_of_a_window() -> None:
 def test_upscaling_is_refused() -> None:
     block = instructed_block()
     block["output"]["upscale"] = 2
-    with pytest.raises(ContractError, match=r"does not upscale: raster\.output\.upscale is 1"):
+    with pytest.raises(
+        ContractError, match=r"does not upscale or downscale: raster\.output\.upscale and"
+    ):
         make_instructed(raster=block)
 
 

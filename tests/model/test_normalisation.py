@@ -36,6 +36,21 @@ def test_numbers_by_hand(dtype: str) -> None:
     np.testing.assert_array_equal(values, [[[-0.5, 0, 24.5]], [[0, 2, 95]]])
 
 
+@pytest.mark.parametrize("alone", [False, True])
+def test_numbers_of_each_date(alone: bool) -> None:
+    mean, std = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], [[1.0, 2.0, 4.0], [0.5, 0.25, 1.0]]
+    if alone:  # those of one band are those of all
+        mean, std = mean[:1], std[:1]
+    contract = InputContract(bands=("a", "b"), frames=3, mean=mean, std=std)
+    pixels = torch.arange(2 * 3 * 2, dtype=torch.float64).view(1, 2, 3, 1, 2)
+    found = Normaliser(contract)(pixels, None)
+    for band in range(2):
+        for date in range(3):
+            row = 0 if alone else band
+            expected = (pixels[0, band, date] - mean[row][date]) / std[row][date]
+            np.testing.assert_allclose(found[0, band, date], expected, rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("dtype", "pixel"), [("int16", -32768), ("uint16", 65535), ("int32", -(2**30)), ("uint8", 255)]
 )

@@ -27,7 +27,7 @@ SIZES = [(16, 24), (9, 17), (32, 32), (16, 24), (1, 1), (15, 23)]
 QKV = "predictor.network.encoder.blocks.0.attn.qkv.weight"
 HIDDEN = "predictor.network.encoder.blocks.1.mlp.fc1.bias"
 OUT = "predictor.network.encoder.blocks.1.mlp.fc2.weight"
-HEAD = "predictor.network.head.weight"
+HEAD = "predictor.network.head.head.2.weight"
 PLACE = "predictor.network.encoder.location_embed_enc.scale"
 
 

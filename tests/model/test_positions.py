@@ -15,7 +15,7 @@ from vllm_raster_model.networks.positions import (
     sine_cosine,
 )
 
-from .terratorch import FloodsCase
+from .terratorch import TerraTorchCase
 
 Array = npt.NDArray[Any]
 YEAR_AND_DAY = (2021.0, 167.0)
@@ -54,7 +54,7 @@ def test_grid(shape: tuple[int, int, int, int]) -> None:
 
 
 def test_grid_is_what_terratorch_stores() -> None:
-    stored = FloodsCase.load().weights["encoder.pos_embed"][0]
+    stored = TerraTorchCase.stored("floods_upernet").weights["encoder.pos_embed"][0]
     assert not stored[0].any()  # that of the class token
     torch.testing.assert_close(stored[1:], grid_code(64, 1, 4, 4).view(16, 64))
 

@@ -11,7 +11,14 @@ from vllm_raster_model.config import RasterConfig
 from vllm_raster_model.processor import RasterProcessor
 from vllm_raster_model.pytorch import RasterForImageToImage
 
-from .checkpoints import ENLARGE, make_config, make_model, make_processor, save_checkpoint
+from .checkpoints import (
+    ENLARGE,
+    NETWORK,
+    make_config,
+    make_model,
+    make_processor,
+    save_checkpoint,
+)
 from .items import EVERYWHERE, enlarged, mask, pixels, window
 
 SIZES = [(16, 24), (9, 17), (32, 32), (16, 24), (1, 1), (15, 23), (16, 24)]
@@ -107,6 +114,41 @@ def test_maps_are_padded_to_whole_cells(upscale: int) -> None:
     for size, cells in [((1, 1), (2, 2)), ((17, 8), (3, 2)), ((32, 31), (4, 4))]:
         (found,) = maps(make_model(config), window(*size))
         assert found.shape == (2, *(8 * upscale * n for n in cells))
+
+
+@pytest.mark.parametrize("size", [(1, 1), (9, 17), (16, 24), (30, 7)])
+def test_network_that_pads_by_itself_is_given_the_window(
+    model: RasterForImageToImage, size: tuple[int, int]
+) -> None:
+    assert model.predictor.takes_any_size
+    item = window(*size) | EVERYWHERE
+    (found,) = maps(model, item)
+    values = model.predictor.normaliser(torch.from_numpy(item["pixel_values"])[None, :, None], None)
+    dates, place = (torch.tensor([one], dtype=torch.float64) for one in EVERYWHERE.values())
+    with torch.inference_mode():
+        (expected,) = model.predictor.network(values, dates, place)
+    height, width = size
+    torch.testing.assert_close(found[:, :height, :width], expected, rtol=1e-5, atol=1e-6)
+    grid = model.config.grid(*size)
+    assert found.shape == (2, 8 * grid.rows, 8 * grid.columns)
+
+
+def test_a_pixel_of_the_map_for_each_patch() -> None:
+    parts = {
+        "necks": [
+            {"name": "SelectIndices", "indices": [1]},
+            {"name": "ReshapeTokensToImage"},
+        ],
+        "decoder": {"name": "IdentityDecoder"},
+        "rescale": False,
+    }
+    config = make_config(NETWORK | parts, output={"downscale": 4})
+    assert config.hidden_size == 2 * 2 * 2
+    model = make_model(config)
+    assert not model.predictor.takes_any_size
+    for size, rows, columns in [((16, 24), 4, 6), ((9, 17), 4, 6), ((1, 1), 2, 2)]:
+        (found,) = maps(model, window(*size))
+        assert found.shape == (2, rows, columns)
 
 
 def test_nothing_in_nothing_out(model: RasterForImageToImage) -> None:

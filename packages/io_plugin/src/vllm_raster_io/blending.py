@@ -42,7 +42,7 @@ def axis_shares(axis: Axis, upscale: int, profile: Profile) -> list[Share]:
 
     Args:
         axis: The axis as it is cut.
-        upscale: Pixels of the map to a pixel of the scene.
+        upscale: Pixels of the map to a step of the axis.
         profile: "none" gives each pixel to one window; otherwise each window counts as a whole.
     """
     starts = [start * upscale for start in axis.starts()]
@@ -95,7 +95,7 @@ class Mosaic:
     Args:
         tiling: How the scene was cut.
         channels: Channels of every map, at least 1.
-        upscale: Pixels of a map to a pixel of the scene along each axis, at least 1.
+        upscale: Pixels of a map to a step of the tiling along each axis, at least 1.
         profile: "linear" and "cosine" fade from a window to its neighbour over all that both
             cover; "none" lets each pixel come from one window, with the seam in the middle.
 
@@ -121,11 +121,12 @@ class Mosaic:
         self._blends = profile != "none"
         self._rows = axis_shares(tiling.rows, upscale, profile)
         self._columns = axis_shares(tiling.columns, upscale, profile)
-        self._row_index = {start: i for i, start in enumerate(tiling.rows.starts())}
-        self._column_index = {start: i for i, start in enumerate(tiling.columns.starts())}
+        step = tiling.step
+        self._row_index = {start * step: i for i, start in enumerate(tiling.rows.starts())}
+        self._column_index = {start * step: i for i, start in enumerate(tiling.columns.starts())}
         self._fed = np.zeros((len(self._rows), len(self._columns)), np.bool_)
         self._sum = np.zeros(
-            (channels, tiling.height * upscale, tiling.width * upscale), np.float32
+            (channels, tiling.rows.size * upscale, tiling.columns.size * upscale), np.float32
         )
 
     def feed(self, window: Window, scores: npt.ArrayLike) -> None:
@@ -133,8 +134,8 @@ class Mosaic:
 
         Args:
             window: A window of the tiling that has not been fed yet.
-            scores: Its map (channels, window height * upscale, window width * upscale), taken
-                as float32. It is left as it is.
+            scores: Its map (channels, height * upscale, width * upscale), the window's height and
+                width in steps of the tiling, taken as float32. It is left as it is.
 
         Raises:
             TilingError: The window is none of the tiling's or came before, or the map has
@@ -157,7 +158,7 @@ class Mosaic:
         self._fed[index] = True
 
     def data(self) -> npt.NDArray[np.float32]:
-        """The map of the scene (channels, height * upscale, width * upscale), not a copy.
+        """The map of the scene (channels, steps * upscale along each axis), not a copy.
 
         Raises:
             TilingError: Some window has not been fed.
@@ -171,7 +172,7 @@ class Mosaic:
         return self._sum
 
     def class_ids(self, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """The channel of the greatest score at each pixel, (height * upscale, width * upscale).
+        """The channel of the greatest score at each pixel of the map, (height, width).
 
         Where scores are equal it is the first of them.
 
@@ -193,11 +194,10 @@ class Mosaic:
         return ids
 
     def _locate(self, window: Window) -> tuple[int, int]:
-        rows, columns = self._tiling.rows, self._tiling.columns
         row = self._row_index.get(window.row)
         column = self._column_index.get(window.column)
-        known_shape = (window.height, window.width) == (rows.length, columns.length)
-        if row is None or column is None or not known_shape:
+        known = window == self._tiling.window_at(window.row, window.column)
+        if row is None or column is None or not known:
             raise TilingError(f"{window} is no window of {self._tiling}")
         if self._fed[row, column]:
             raise TilingError(f"{window} was fed before")

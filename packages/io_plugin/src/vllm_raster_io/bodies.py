@@ -1,8 +1,8 @@
 """Reading the body of a request as it arrives.
 
 A body with a scene of 100 MB in it takes a second to put together and to parse, in which the
-server answers nobody. So the one long string of the body, the file, is decoded piece by piece
-as it comes, and only the rest is parsed as json.
+server answers nobody. So the long strings of the body, the files, are decoded piece by piece as
+they come, and only the rest is parsed as json.
 """
 
 import json
@@ -10,31 +10,38 @@ import re
 import secrets
 from typing import Any
 
+from vllm_raster_io.limits import Tally
 from vllm_raster_io.uploads import Upload
 
 _LONG = 1 << 16
-_FILE_BEGINS = re.compile(rb'"data"\s*:\s*"')
+# No quote of a key is escaped: where one is, it stands within a string.
+_FILE_BEGINS = re.compile(rb'(?<!\\)"data"\s*:\s*(\[\s*)?"')
+_NEXT_BEGINS = re.compile(rb'"\s*,\s*"')
+_NEXT_MAY_COME = re.compile(rb'"\s*(?:,\s*)?\Z')
 # What json writers escape of base64: some the slash, some the plus sign, some the line breaks.
 _ESCAPED = re.compile(rb"\\u00([0-7][0-9a-fA-F])")
 _CUT_OFF = re.compile(rb"\\(?:u[0-9a-fA-F]{0,3})?\Z")
 # A match may begin in one chunk and end in the next.
-_MATCH_SPAN = 64
+_MATCH_SPAN = 1024
 
 
 class BodyReader:
     """Takes the chunks of a json body and gives what json would, with long files as uploads.
 
-    A file is the string that is the value of a key `data`; one shorter than 64 kB stays a
-    string.
+    A file is the string that is the value of a key `data`, or one of a list that is; one shorter
+    than 64 kB stays a string.
     """
 
     def __init__(self) -> None:
         self._rest = bytearray()
         self._searched = 0
         self._begin: int | None = None
+        self._in_list = False
         self._upload: Upload | None = None
         self._escape = b""
+        self._escaping = False
         self._uploads: dict[str, Upload] = {}
+        self._tally = Tally()
 
     def feed(self, chunk: bytes) -> None:
         """Takes the next bytes of the body."""
@@ -59,24 +66,39 @@ class BodyReader:
 
     def _look_for_file(self) -> None:
         while self._upload is None:
-            if self._begin is None:
-                match = _FILE_BEGINS.search(self._rest, self._searched)
-                if match is None:
-                    self._searched = max(len(self._rest) - _MATCH_SPAN, self._searched)
-                    return
-                self._begin = match.end()
-            end = self._rest.find(b'"', self._begin)
-            if end < 0 and len(self._rest) - self._begin < _LONG:
+            if self._begin is None and not self._look_for_begin():
                 return
-            if 0 <= end < self._begin + _LONG:
+            assert self._begin is not None
+            end = _end_of_string(self._rest, self._begin, self._begin + _LONG)
+            if end >= 0:
                 self._searched, self._begin = end, None
-                continue
-            self._divert()
+            elif len(self._rest) - self._begin >= _LONG:
+                self._divert()
+            else:
+                return
+
+    def _look_for_begin(self) -> bool:
+        """Looks for the first character of the next string that may be a file."""
+        if self._in_list:
+            # The search stands at the quote that ends the string before.
+            if match := _NEXT_BEGINS.match(self._rest, self._searched):
+                self._begin = match.end()
+                return True
+            short = len(self._rest) - self._searched < _MATCH_SPAN
+            if short and _NEXT_MAY_COME.match(self._rest, self._searched):
+                return False
+            self._in_list = False
+        match = _FILE_BEGINS.search(self._rest, self._searched)
+        if match is None:
+            self._searched = max(len(self._rest) - _MATCH_SPAN, self._searched)
+            return False
+        self._begin, self._in_list = match.end(), match[1] is not None
+        return True
 
     def _divert(self) -> None:
         assert self._begin is not None
         name = secrets.token_hex(16)
-        self._upload = self._uploads[name] = Upload()
+        self._upload = self._uploads[name] = Upload(self._tally)
         begun = bytes(self._rest[self._begin :])
         del self._rest[self._begin :]
         self._rest += name.encode()
@@ -86,8 +108,11 @@ class BodyReader:
     def _feed_upload(self, chunk: bytes) -> bytes:
         """Feeds what belongs to the file; gives back what comes after it."""
         assert self._upload is not None
-        end = chunk.find(b'"')
+        # What the last piece escaped, if anything, is no quote that ends the string.
+        start = int(self._escaping)
+        end = _end_of_string(chunk, start, len(chunk))
         piece, after = (chunk, b"") if end < 0 else (chunk[:end], chunk[end:])
+        self._escaping = end < 0 and _backslashes(chunk, start, len(chunk)) % 2 == 1
         self._upload.feed(self._unescaped(piece))
         if after:
             self._upload.feed(self._escape)
@@ -111,3 +136,21 @@ class BodyReader:
         if isinstance(value, list):
             return [self._replace(one) for one in value]
         return self._uploads.get(value, value) if isinstance(value, str) else value
+
+
+def _end_of_string(text: bytes | bytearray, start: int, stop: int) -> int:
+    """Where the first quote stands that is not escaped; -1 for nowhere."""
+    at = start
+    while (end := text.find(b'"', at, stop)) >= 0:
+        if _backslashes(text, start, end) % 2 == 0:
+            return end
+        at = end + 1
+    return -1
+
+
+def _backslashes(text: bytes | bytearray, start: int, end: int) -> int:
+    """How many backslashes stand right before a place."""
+    at = end
+    while at > start and text[at - 1] == ord("\\"):
+        at -= 1
+    return end - at

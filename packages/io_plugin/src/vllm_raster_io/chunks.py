@@ -7,26 +7,30 @@ import struct
 import zlib
 from collections.abc import Iterator
 
-from vllm_raster_io.limits import LIMITS
+from vllm_raster_io.limits import LIMITS, Tally
 
 _SIGNATURE_BYTES = 8
 _PIXELS = b"IDAT"
 
 
-def check_chunks(content: bytes | memoryview) -> None:
+def check_chunks(content: bytes | memoryview, tally: Tally) -> None:
     """Counts the bytes of a PNG's texts, decompressing no more of them than may be there.
 
     Where the file is cut off or out of order the count ends, and GDAL says what is wrong.
 
+    Args:
+        content: The file.
+        tally: What is counted is added to it.
+
     Raises:
         LimitError: There are more than allowed.
     """
-    text_bytes = 0
     for kind, data in _chunks(content):
         if kind in (b"tEXt", b"zTXt", b"iTXt"):
-            LIMITS.check("metadata_bytes", text_bytes + len(data))
-            text_bytes += len(data) + _unfolded(kind, bytes(data), LIMITS.metadata_bytes + 1)
-            LIMITS.check("metadata_bytes", text_bytes)
+            tally["metadata_bytes"] += len(data)
+            LIMITS.check("metadata_bytes", tally["metadata_bytes"])
+            tally["metadata_bytes"] += _unfolded(kind, bytes(data), LIMITS.metadata_bytes + 1)
+            LIMITS.check("metadata_bytes", tally["metadata_bytes"])
 
 
 def _chunks(content: bytes | memoryview) -> Iterator[tuple[bytes, bytes | memoryview]]:

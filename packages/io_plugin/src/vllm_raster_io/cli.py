@@ -1,7 +1,8 @@
 """The command line: `vllm-raster`."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 from rich.console import Console
@@ -15,6 +16,8 @@ from vllm_raster_io.rasters import accept_missing_reference
 app = typer.Typer(no_args_is_help=True, help="Maps rasters with a vLLM server.")
 _console = Console()
 
+Number = TypeVar("Number", int, float)
+
 
 @app.callback()
 def _commands() -> None:
@@ -24,7 +27,15 @@ def _commands() -> None:
 
 @app.command("map")
 def map_scene(
-    scene: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="Raster to map.")],
+    scenes: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="SCENE...",
+            exists=True,
+            dir_okay=False,
+            help="Raster to map; for a checkpoint of several dates one file each, in order.",
+        ),
+    ],
     out: Annotated[Path, typer.Argument(help="GeoTIFF to write.")],
     url: Annotated[str, typer.Option(help="Of the server.")] = "http://127.0.0.1:8000",
     indices: Annotated[
@@ -34,23 +45,41 @@ def map_scene(
     prompt: Annotated[
         str | None, typer.Option(help="What to map, where the checkpoint has a language model.")
     ] = None,
+    date: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="When it was taken, as 2024-02-29; one for each date of the checkpoint. Without "
+            "it the server reads the files' tags."
+        ),
+    ] = None,
+    location: Annotated[
+        str | None,
+        typer.Option(help="Latitude,longitude in degrees, where the file does not tell: -23.5,14"),
+    ] = None,
     preview: Annotated[
         Path | None, typer.Option(help="PNG to write: the classes over the scene, with a legend.")
     ] = None,
     api_key: Annotated[str | None, typer.Option(envvar="VLLM_API_KEY")] = None,
 ) -> None:
     """Sends a raster to a server and writes the map that comes back."""
-    bands = None if indices is None else _numbers(indices)
+    bands = None if indices is None else _numbers(indices, int)
+    place = None if location is None else _numbers(location, float)
+    source = scenes[0] if len(scenes) == 1 else scenes
     try:
-        with RasterClient(url, api_key=api_key) as client, _console.status(f"Mapping {scene.name}"):
-            result = client.map(scene, indices=bands, prompt=prompt)
+        with (
+            RasterClient(url, api_key=api_key) as client,
+            _console.status(f"Mapping {', '.join(one.name for one in scenes)}"),
+        ):
+            result = client.map(source, indices=bands, prompt=prompt, dates=date, location=place)
         result.save(out)
         if preview is not None:
-            preview.write_bytes(class_preview(scene.read_bytes(), result))
+            preview.write_bytes(class_preview(scenes[0].read_bytes(), result))
     except (ServiceError, RasterIOError, OSError) as error:
         _console.print(f"[red]{error}[/red]")
         raise typer.Exit(1) from None
     _console.print(summary(result))
+    for note in result.answer.effective.notes:
+        _console.print(f"[yellow]{note}[/yellow]")
     _console.print(f"Wrote {out}" + (f" and {preview}" if preview is not None else ""))
 
 
@@ -69,8 +98,8 @@ def summary(result: MapResult) -> Table:
     return table
 
 
-def _numbers(text: str) -> list[int]:
+def _numbers(text: str, kind: Callable[[str], Number]) -> list[Number]:
     try:
-        return [int(one) for one in text.split(",")]
+        return [kind(one) for one in text.split(",")]
     except ValueError:
         raise typer.BadParameter(f"must be numbers and commas, got {text!r}") from None

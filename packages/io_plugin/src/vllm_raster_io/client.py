@@ -12,6 +12,9 @@ from vllm_raster_io.closing import Closing
 from vllm_raster_io.errors import ServiceError
 from vllm_raster_io.requests import RasterAnswer
 
+Source = str | Path | bytes
+"""A file's path, or its bytes."""
+
 
 @dataclass(frozen=True)
 class MapResult:
@@ -53,29 +56,36 @@ class RasterClient(Closing):
 
     def map(
         self,
-        source: str | Path | bytes,
+        source: Source | Sequence[Source],
         *,
         indices: Sequence[int] | None = None,
         prompt: str | None = None,
+        dates: str | Sequence[str] | None = None,
+        location: Sequence[float] | None = None,
         request_id: str | None = None,
     ) -> MapResult:
         """Has a raster mapped.
 
         Args:
-            source: A file's path, or its bytes.
+            source: A file's path, or its bytes; of several dates, a list of them.
             indices: Bands of the file to use, counted from 0, in the checkpoint's order.
             prompt: What to map, in words, where the checkpoint has a language model.
+            dates: When it was taken, in ISO's form, one for each of the checkpoint's frames;
+                without them the server reads the files' tags.
+            location: Latitude and longitude in degrees, where the file does not tell.
             request_id: For the server's log.
 
         Raises:
             ServiceError: The server refused, with its reason, or could not be reached.
         """
-        content = source if isinstance(source, bytes) else Path(source).read_bytes()
-        data: dict[str, Any] = {"data": base64.b64encode(content).decode("ascii")}
-        if indices is not None:
-            data["indices"] = list(indices)
-        if prompt is not None:
-            data["prompt"] = prompt
+        data: dict[str, Any] = {
+            "data": _encoded(source),
+            "indices": None if indices is None else list(indices),
+            "prompt": prompt,
+            "dates": dates if dates is None or isinstance(dates, str) else list(dates),
+            "location": None if location is None else list(location),
+        }
+        data = {name: value for name, value in data.items() if value is not None}
         headers = {} if request_id is None else {"X-Request-Id": request_id}
         try:
             response = self._http.post("/pooling", json={"data": data}, headers=headers)
@@ -96,6 +106,13 @@ class RasterClient(Closing):
     def close(self) -> None:
         """Closes the connections."""
         self._http.close()
+
+
+def _encoded(source: Source | Sequence[Source]) -> Any:
+    if not isinstance(source, str | Path | bytes):
+        return [_encoded(one) for one in source]
+    content = source if isinstance(source, bytes) else Path(source).read_bytes()
+    return base64.b64encode(content).decode("ascii")
 
 
 def _reason(response: httpx.Response) -> str:

@@ -6,7 +6,7 @@ that are not named here are left alone.
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from vllm_raster_io.errors import ContractError
 
@@ -18,18 +18,15 @@ class _Part(BaseModel):
 
 
 class InputContract(_Part):
-    """The bands in the network's order, the dates, and what else the network is told."""
+    """The bands in the network's order, the dates, and what else the network is told.
+
+    The first of January is day `first_day` of the year.
+    """
 
     bands: tuple[str, ...] = Field(min_length=1)
     frames: PositiveInt = 1
     coordinates: tuple[Literal["time", "location"], ...] = ()
-
-    @field_validator("frames")
-    @classmethod
-    def _one_date(cls, frames: int) -> int:
-        if frames != 1:
-            raise ValueError(f"scenes of several dates are not mapped yet, got {frames} frames")
-        return frames
+    first_day: Literal[0, 1] = 1
 
 
 class TileContract(_Part):
@@ -64,6 +61,7 @@ class OutputContract(_Part):
 
     kind: Literal["classes", "values", "image"]
     upscale: PositiveInt = 1
+    downscale: PositiveInt = 1
     classes: tuple[ClassContract, ...] = ()
     bands: tuple[BandContract, ...] = ()
 
@@ -72,12 +70,20 @@ class OutputContract(_Part):
         wanted = "classes" if self.kind == "classes" else "bands"
         if not getattr(self, wanted):
             raise ValueError(f"kind={self.kind!r} needs {wanted!r}")
+        if self.upscale > 1 and self.downscale > 1:
+            raise ValueError(
+                f"one of upscale and downscale is 1, got {self.upscale} and {self.downscale}"
+            )
         return self
 
     @property
     def channels(self) -> int:
         """Number of channels of a window's map."""
         return len(self.classes if self.kind == "classes" else self.bands)
+
+    def extent(self, pixels: int) -> int:
+        """Pixels of the map over so many pixels of the scene, along one axis."""
+        return -(-pixels // self.downscale) * self.upscale
 
 
 class InstructionContract(_Part):
@@ -103,6 +109,15 @@ class RasterContract(_Part):
     tile: TileContract = TileContract()
     output: OutputContract
     instructions: InstructionContract | None = None
+
+    @model_validator(mode="after")
+    def _whole_blocks(self) -> Self:
+        if self.tile.size % self.output.downscale:
+            raise ValueError(
+                f"tile.size must be a multiple of output.downscale={self.output.downscale}, "
+                f"got {self.tile.size}"
+            )
+        return self
 
     @classmethod
     def of(cls, config: Any) -> Self:

@@ -12,25 +12,29 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from vllm_raster_io.limits import LIMITS
+from vllm_raster_io.limits import LIMITS, Tally
 
 _GDAL_METADATA = 42112
 
 
-def check_directories(content: bytes | memoryview) -> None:
+def check_directories(content: bytes | memoryview, tally: Tally) -> None:
     """Counts the directories of a TIFF, and the bytes of their metadata.
 
     Where the file is cut off or out of order the count ends, and GDAL says what is wrong.
 
+    Args:
+        content: The file.
+        tally: What is counted is added to it.
+
     Raises:
         LimitError: There are more than allowed.
     """
-    metadata_bytes = 0
-    for number, entries in enumerate(_directories(content), 1):
-        LIMITS.check("directories", number)
+    for entries in _directories(content):
+        tally["directories"] += 1
+        LIMITS.check("directories", tally["directories"])
         lengths = entries["count"][entries["tag"] == _GDAL_METADATA]
-        metadata_bytes += int(np.minimum(lengths, len(content)).sum())
-        LIMITS.check("metadata_bytes", metadata_bytes)
+        tally["metadata_bytes"] += int(np.minimum(lengths, len(content)).sum())
+        LIMITS.check("metadata_bytes", tally["metadata_bytes"])
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vllm_raster_io.access import read_source
-from vllm_raster_io.bands import choose_bands
+from vllm_raster_io.access import read_sources
 from vllm_raster_io.blending import Mosaic, Profile
 from vllm_raster_io.contract import RasterContract
+from vllm_raster_io.coordinates import find_coordinates
 from vllm_raster_io.errors import RequestError, ServingError, TilingError
 from vllm_raster_io.limits import LIMITS
 from vllm_raster_io.maps import RasterMap, class_dtype, class_map, value_map, write_geotiff
-from vllm_raster_io.places import centres
-from vllm_raster_io.rasters import Scene
 from vllm_raster_io.requests import ClassSummary, Effective, RasterAnswer, RasterRequest
+from vllm_raster_io.series import Series
 from vllm_raster_io.tiling import Tiling, Window
 from vllm_raster_io.windows import Loaded, lazy_item
 
@@ -36,32 +35,29 @@ class Job:
     def __init__(self, request: RasterRequest, contract: RasterContract) -> None:
         self.contract = contract
         self.instruction = _instruction(request, contract)
-        self.scene = Scene(read_source(request))
+        uploads = read_sources(request, contract.input.frames)
+        self.series = Series(uploads, contract.input, request.indices)
         try:
-            self.bands = choose_bands(self.scene, contract.input.bands, request.indices)
-            tile = contract.tile
-            self.tiling = Tiling(self.scene.height, self.scene.width, tile.size, tile.overlap)
+            size, tile = (self.series.height, self.series.width), contract.tile
+            self.tiling = Tiling(*size, tile.size, tile.overlap, contract.output.downscale)
             LIMITS.check("windows", len(self.tiling))
             LIMITS.check("score_bytes", self._score_bytes())
             self.windows = self.tiling.windows()
-            self.places = self._find_places()
+            self.coordinates = find_coordinates(request, contract.input, self.series, self.windows)
         except Exception:
             self.close()
             raise
         # Zeros, for they cost nothing before they are written; read windows set what is not valid.
-        self._invalid = np.zeros((self.scene.height, self.scene.width), dtype=np.bool_)
+        self._invalid = np.zeros(size, dtype=np.bool_)
 
     def items(self) -> list[dict[str, Any]]:
         """An image item a window, in the order of the windows; pixels are not read yet."""
-        dtype = self.scene.dtype(self.bands.indices)
-        items = []
-        for i, window in enumerate(self.windows):
-            shape = (len(self.bands.indices), window.height, window.width)
-            item = lazy_item(partial(self._read, window), shape, dtype)
-            if self.places is not None:
-                item["location_coords"] = self.places[i]
-            items.append(item)
-        return items
+        dtype = self.series.dtype
+        return [
+            lazy_item(partial(self._read, window), self.series.shape(window), dtype)
+            | self.coordinates.item(i)
+            for i, window in enumerate(self.windows)
+        ]
 
     def answer(self, maps: Sequence[npt.NDArray[Any]], request_id: str | None) -> RasterAnswer:
         """The map of the scene, from those of its windows.
@@ -78,7 +74,7 @@ class Job:
         mosaic = Mosaic(self.tiling, output.channels, output.upscale, _BLENDING)
         try:
             for window, scores in zip(self.windows, maps, strict=True):
-                height, width = window.height * output.upscale, window.width * output.upscale
+                height, width = output.extent(window.height), output.extent(window.width)
                 mosaic.feed(window, scores[:, :height, :width])
         except (TilingError, ValueError) as error:
             raise ServingError(f"The network's maps do not fit the scene: {error}") from error
@@ -91,36 +87,36 @@ class Job:
 
     def close(self) -> None:
         """Gives the scene's memory back."""
-        self.scene.close()
+        self.series.close()
 
     def _read(self, window: Window) -> Loaded:
-        pixels, valid = self.scene.read(window, self.bands.indices)
+        pixels, valid = self.series.read(window)
         np.logical_not(valid, out=self._invalid[window.slices])
         return pixels, valid
 
     def _score_bytes(self) -> int:
         output = self.contract.output
-        pixels = self.scene.height * self.scene.width * output.upscale**2
+        pixels = output.extent(self.series.height) * output.extent(self.series.width)
         return pixels * output.channels * np.dtype(np.float32).itemsize
 
-    def _find_places(self) -> npt.NDArray[np.float64] | None:
-        if "location" not in self.contract.input.coordinates:
-            return None
-        return centres(self.scene.dataset, self.windows)
-
     def _invalid_pixels(self) -> npt.NDArray[np.bool_]:
-        upscale = self.contract.output.upscale
-        if upscale == 1:
-            return self._invalid
-        return self._invalid.repeat(upscale, axis=0).repeat(upscale, axis=1)
+        """The map's: those of a block of which no pixel is valid."""
+        invalid, output = self._invalid, self.contract.output
+        for axis in (0, 1):
+            if output.downscale > 1:
+                blocks = np.arange(0, invalid.shape[axis], output.downscale)
+                invalid = np.logical_and.reduceat(invalid, blocks, axis=axis)
+            if output.upscale > 1:
+                invalid = invalid.repeat(output.upscale, axis=axis)
+        return invalid
 
     def _describe(self, raster: RasterMap, invalid: int, request_id: str | None) -> RasterAnswer:
-        contract, output = self.contract, self.contract.output
+        output, dataset = self.contract.output, self.series.dataset
         _, height, width = raster.pixels.shape
-        dataset = self.scene.dataset
         crs = dataset.crs or dataset.gcps[1]
+        content = write_geotiff(raster, dataset, output, self.series.tags)
         return RasterAnswer(
-            data=base64.b64encode(write_geotiff(raster, dataset, output)).decode("ascii"),
+            data=base64.b64encode(content).decode("ascii"),
             request_id=request_id,
             kind=output.kind,
             width=width,
@@ -130,17 +126,28 @@ class Job:
             invalid_pixels=invalid,
             crs=None if crs is None else crs.to_string(),
             classes=self._summary(raster) if output.kind == "classes" else None,
-            effective=Effective(
-                indices=list(self.bands.indices),
-                bands=list(contract.input.bands),
-                bands_by=self.bands.by,
-                tile_size=contract.tile.size,
-                overlap=contract.tile.overlap,
-                blending=_BLENDING,
-                windows=len(self.windows),
-                coordinates=["location"] if self.places is not None else [],
-                prompt=self.instruction,
-            ),
+            effective=self._effective(),
+        )
+
+    def _effective(self) -> Effective:
+        contract, told = self.contract, self.coordinates
+        return Effective(
+            indices=list(self.series.indices),
+            bands=list(contract.input.bands),
+            bands_by=self.series.bands_by,
+            tile_size=contract.tile.size,
+            overlap=self.tiling.rows.overlap * self.tiling.step,
+            blending=_BLENDING,
+            windows=len(self.windows),
+            upscale=contract.output.upscale,
+            downscale=contract.output.downscale,
+            frames=contract.input.frames,
+            coordinates=told.names,
+            dates=told.days,
+            dates_by=told.days_by,
+            location_by=told.places_by,
+            prompt=self.instruction,
+            notes=list(told.notes),
         )
 
     def _summary(self, raster: RasterMap) -> list[ClassSummary]:

@@ -1,5 +1,6 @@
 """How much one request may ask of the server; checked before anything is decoded."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 from vllm_raster_io.errors import LimitError
@@ -7,7 +8,7 @@ from vllm_raster_io.errors import LimitError
 
 @dataclass(frozen=True)
 class Limits:
-    """Upper limits for one request, each inclusive.
+    """Upper limits for one request, each inclusive; for the sum over its files, if it has several.
 
     Attributes:
         encoded_bytes: Characters of base64.
@@ -47,3 +48,6 @@ class Limits:
 
 LIMITS = Limits()
 """The limits in force."""
+
+Tally = Counter[str]
+"""What the files of one request have taken so far, by the names of the limits."""

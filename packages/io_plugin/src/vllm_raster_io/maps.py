@@ -1,6 +1,6 @@
 """Writing maps as GeoTIFF, in the scene's place."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
@@ -53,17 +53,25 @@ def value_map(values: npt.NDArray[np.float32], invalid: npt.NDArray[np.bool_]) -
     return RasterMap(values, np.nan)
 
 
-def write_geotiff(raster: RasterMap, scene: DatasetReader, output: OutputContract) -> bytes:
+def write_geotiff(
+    raster: RasterMap,
+    scene: DatasetReader,
+    output: OutputContract,
+    tags: Mapping[str, str] | None = None,
+) -> bytes:
     """Writes a map as a tiled and compressed GeoTIFF.
 
     Its profile is made afresh; from the scene come only the place (reference system, transform,
     ground control points, rational polynomials, pixel-is-point) and the time.
 
     Args:
-        raster: The map, `output.upscale` pixels to each of the scene's along each axis.
+        raster: The map, `output.upscale` pixels to each of the scene's along each axis, or one to
+            `output.downscale` of them.
         scene: What the map was made of.
         output: Names, colours and units.
+        tags: In place of the scene's tags; of either, only those are kept that hold for the map.
     """
+    tags = scene.tags() if tags is None else tags
     bands, height, width = raster.pixels.shape
     # Control points of pixel-is-point files are moved here, for GDAL moves them the wrong way.
     with rasterio.Env(GTIFF_POINT_GEO_IGNORE=bool(scene.gcps[0])), MemoryFile() as memory:
@@ -81,9 +89,9 @@ def write_geotiff(raster: RasterMap, scene: DatasetReader, output: OutputContrac
             predictor=3 if raster.pixels.dtype.kind == "f" else 2,
             bigtiff="if_safer",
             interleave="band",
-            **_place(scene, output.upscale),
+            **_place(scene, output),
         ) as target:
-            target.update_tags(**{k: v for k, v in scene.tags().items() if k in _KEPT_TAGS})
+            target.update_tags(**{k: v for k, v in tags.items() if k in _KEPT_TAGS})
             if output.kind == "classes":
                 _describe_classes(target, output.classes)
             else:
@@ -93,38 +101,42 @@ def write_geotiff(raster: RasterMap, scene: DatasetReader, output: OutputContrac
         return bytes(memory.getbuffer())
 
 
-def _place(scene: DatasetReader, upscale: int) -> dict[str, Any]:
+def _place(scene: DatasetReader, output: OutputContract) -> dict[str, Any]:
     """The scene's georeference, in pixels of the map; none is invented."""
+    up, down = output.upscale, output.downscale
     place: dict[str, Any] = {}
     points, points_crs = scene.gcps
     if points:
         corner = 0.5 if scene.tags().get("AREA_OR_POINT") == "Point" else 0.0
-        points = [_scaled_point(one, upscale, corner) for one in points]
+        points = [_scaled_point(one, up, down, corner) for one in points]
         place.update(gcps=points, crs=points_crs or CRS())
     else:
         if scene.crs is not None:
             place["crs"] = scene.crs
         if scene.transform != Affine.identity():
             a, b, c, d, e, f = scene.transform[:6]
-            place["transform"] = Affine(a / upscale, b / upscale, c, d / upscale, e / upscale, f)
+            a, b, d, e = (one * down / up for one in (a, b, d, e))
+            place["transform"] = Affine(a, b, c, d, e, f)
     if scene.rpcs is not None:
-        place["rpcs"] = _scaled_rpcs(scene.rpcs, upscale)
+        place["rpcs"] = _scaled_rpcs(scene.rpcs, up, down)
     return place
 
 
-def _scaled_point(point: GroundControlPoint, upscale: int, corner: float) -> GroundControlPoint:
-    row, col = point.row * upscale - corner, point.col * upscale - corner
+def _scaled_point(
+    point: GroundControlPoint, up: int, down: int, corner: float
+) -> GroundControlPoint:
+    row, col = point.row * up / down - corner, point.col * up / down - corner
     return GroundControlPoint(row, col, point.x, point.y, point.z, point.id, point.info)
 
 
-def _scaled_rpcs(rpcs: RPC, upscale: int) -> RPC:
+def _scaled_rpcs(rpcs: RPC, up: int, down: int) -> RPC:
     rpcs = copy(rpcs)  # the scene keeps its own
-    # Line and sample count from the middle of the first pixel, which moves as pixels shrink.
-    shift = (upscale - 1) / 2
-    rpcs.line_off = rpcs.line_off * upscale + shift
-    rpcs.samp_off = rpcs.samp_off * upscale + shift
-    rpcs.line_scale *= upscale
-    rpcs.samp_scale *= upscale
+    # Line and sample count from the middle of the first pixel, which moves with their size.
+    shift = (up / down - 1) / 2
+    rpcs.line_off = rpcs.line_off * up / down + shift
+    rpcs.samp_off = rpcs.samp_off * up / down + shift
+    rpcs.line_scale = rpcs.line_scale * up / down
+    rpcs.samp_scale = rpcs.samp_scale * up / down
     return rpcs
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from rasterio.control import GroundControlPoint
+from rasterio.crs import CRS
 from rasterio.io import DatasetReader
 from rasterio.transform import Affine
 from rasterio.warp import transform
@@ -21,25 +22,39 @@ Array = npt.NDArray[np.float64]
 def centres(dataset: DatasetReader, windows: list[Window]) -> Array | None:
     """Latitude and longitude in degrees, WGS 84, of the centre of each window.
 
+    That is the middle of the window as it is cut, before a network pads it: where a scene is
+    smaller than a window, or its last window is, the middle of those pixels.
+
     Returns:
-        (windows, 2) in the order (latitude, longitude), which is that of training; None where
-        the dataset does not tell where it lies.
+        (windows, 2) in the order (latitude, longitude), which is that of training; NaN for a
+        window that is not on Earth, None where the dataset does not tell where any lies.
     """
     crs, to_ground = _reference(dataset)
     if crs is None or to_ground is None or not (crs.is_geographic or crs.is_projected):
         return None  # of a geocentric system, columns and rows are but two of three axes
     middles = [(one.column + one.width / 2, one.row + one.height / 2, 1) for one in windows]
     x, y = to_ground @ np.array(middles).T
-    try:
-        longitude, latitude = np.array(transform(crs, _GEOGRAPHIC, x, y))
-    except GDAL_ERRORS:
-        return None  # a reference system that is not of this Earth, or a place beside it
+    longitude, latitude = _geographic(crs, x, y)
     # Longitudes from 0 to 360 are common, and scenes reach across the date line; NaN is no place.
-    if not ((np.abs(latitude) <= 90) & (np.abs(longitude) <= 360)).all():
+    known = (np.abs(latitude) <= 90) & (np.abs(longitude) <= 360)
+    if not known.any():
         return None
     beyond = np.abs(longitude) > 180
-    longitude[beyond] = (longitude[beyond] + 180) % 360 - 180
-    return np.stack([latitude, longitude], axis=1)
+    longitude[beyond & known] = (longitude[beyond & known] + 180) % 360 - 180
+    return np.where(known[:, None], np.stack([latitude, longitude], axis=1), np.nan)
+
+
+def _geographic(crs: CRS, x: Array, y: Array) -> Array:
+    """Longitudes and latitudes (2, points); NaN for a place beside the Earth, or on another."""
+    try:
+        return np.array(transform(crs, _GEOGRAPHIC, x, y))
+    except GDAL_ERRORS:
+        # One point that cannot be transformed fails all.
+        if len(x) == 1:
+            return np.full((2, 1), np.nan)
+        half = len(x) // 2
+        parts = ((x[:half], y[:half]), (x[half:], y[half:]))
+        return np.concatenate([_geographic(crs, *part) for part in parts], axis=1)
 
 
 def _reference(dataset: DatasetReader) -> tuple[Any, Array | None]:

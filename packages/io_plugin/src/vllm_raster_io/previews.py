@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +32,7 @@ def class_preview(scene: bytes, result: MapResult) -> bytes:
     """Draws the scene, the map over it, and the legend, side by side.
 
     Args:
-        scene: The file that was mapped.
+        scene: The file that was mapped, or the first of them.
         result: Its map, of classes.
 
     Returns:
@@ -98,8 +99,7 @@ def true_colour(scene: bytes, result: MapResult) -> tuple[Picture, npt.NDArray[n
 
 def _overlay(colours: Picture, valid: npt.NDArray[np.bool_], result: MapResult) -> Picture:
     assert result.answer.classes is not None
-    with opened(result.data) as dataset:
-        ids = dataset.read(1)
+    ids = _band(result, valid.shape)
     palette = np.array([rgb(one.color) for one in result.answer.classes], dtype=np.float32)
     known = valid & (ids < len(palette))
     mixed = colours.astype(np.float32)
@@ -109,11 +109,19 @@ def _overlay(colours: Picture, valid: npt.NDArray[np.bool_], result: MapResult) 
 
 def _glow(colours: Picture, valid: npt.NDArray[np.bool_], result: MapResult) -> Picture:
     """The scene in gray, coloured the more the greater the value."""
-    with opened(result.data) as dataset:
-        values = np.where(valid, dataset.read(1), 0)[..., None]
+    values = np.where(valid, np.nan_to_num(_band(result, valid.shape)), 0)[..., None]
     gray = colours.mean(axis=-1, keepdims=True)
     mixed = gray * (1 - _OPACITY * values) + np.array(_GLOW) * _OPACITY * values
     return mixed.round().astype(np.uint8)
+
+
+def _band(result: MapResult, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """The map's first band at each of the scene's pixels."""
+    effective = result.answer.effective
+    with opened(result.data) as dataset:
+        values = dataset.read(1)
+    rows, columns = (np.arange(size) * effective.upscale // effective.downscale for size in shape)
+    return values[np.ix_(rows, columns)]
 
 
 def _titled(image: Image.Image, title: str) -> Image.Image:

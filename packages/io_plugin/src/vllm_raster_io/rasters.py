@@ -23,7 +23,7 @@ from vllm_raster_io.chunks import check_chunks
 from vllm_raster_io.closing import Closing
 from vllm_raster_io.directories import check_directories
 from vllm_raster_io.errors import RasterError
-from vllm_raster_io.limits import LIMITS
+from vllm_raster_io.limits import LIMITS, Tally
 from vllm_raster_io.tiling import Window
 from vllm_raster_io.uploads import Upload
 
@@ -60,6 +60,7 @@ class Scene(Closing):
 
     Args:
         upload: The file, which the scene closes.
+        tally: What the files of one request have taken; this one is added to it.
 
     Attributes:
         descriptions: Names of the bands as the file gives them.
@@ -70,24 +71,25 @@ class Scene(Closing):
         LimitError: The raster is larger than allowed.
     """
 
-    def __init__(self, upload: Upload) -> None:
+    def __init__(self, upload: Upload, tally: Tally | None = None) -> None:
         self._lock = threading.Lock()
         self._upload = upload
+        tally = Tally() if tally is None else tally
         try:
             driver = _driver(upload.head)
             if driver in _CHECKS:
-                _CHECKS[driver](upload.memory.getbuffer())
+                _CHECKS[driver](upload.memory.getbuffer(), tally)
             with _alone(f"The {driver} file cannot be opened"):
                 self._dataset: DatasetReader = upload.memory.open(driver=driver)
         except Exception:
             upload.close()
             raise
         try:
-            LIMITS.check("pixels", self.height * self.width)
-            LIMITS.check("bands", self.count)
+            _count(tally, "pixels", self.height * self.width)
+            _count(tally, "bands", self.count)
             with _alone(f"What the {driver} file says about its pixels cannot be read"):
                 self._learn()
-            LIMITS.check("block_bytes", self._block_bytes())
+            _count(tally, "block_bytes", self._block_bytes())
         except Exception:
             self.close()
             raise
@@ -111,6 +113,16 @@ class Scene(Closing):
     def dataset(self) -> DatasetReader:
         """The open dataset, for its georeference and tags; read pixels through `read`."""
         return self._dataset
+
+    def tags(self, index: int | None = None) -> dict[str, str]:
+        """Metadata of the file, or of a band counted from 0; those of the image itself win.
+
+        Raises:
+            RasterError: The file is damaged.
+        """
+        band = 0 if index is None else index + 1
+        with self._lock, _alone("What the file says of itself cannot be read"):
+            return self._dataset.tags(band) | self._dataset.tags(band, ns="IMAGERY")
 
     def dtype(self, indices: Sequence[int]) -> np.dtype[Any]:
         """The type that holds the values of these bands, counted from 0."""
@@ -193,6 +205,11 @@ class Scene(Closing):
                 self._dataset.block_shapes, self._dataset.dtypes, strict=True
             )
         )
+
+
+def _count(tally: Tally, name: str, value: int) -> None:
+    tally[name] += value
+    LIMITS.check(name, tally[name])
 
 
 @contextmanager

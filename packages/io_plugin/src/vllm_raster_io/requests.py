@@ -15,6 +15,8 @@ from vllm_raster_io.uploads import Upload
 
 _MOST_PROBLEMS = 3
 
+Degrees = Annotated[float, Field(allow_inf_nan=False)]
+
 
 class RasterRequest(BaseModel):
     """The `data` of a request to `/pooling`, or of the prompt of `LLM.encode`."""
@@ -23,8 +25,10 @@ class RasterRequest(BaseModel):
         extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True
     )
 
-    data: str | SkipJsonSchema[Upload] = Field(
-        description="The raster: a whole file in base64.", repr=False
+    data: str | SkipJsonSchema[Upload] | list[str | SkipJsonSchema[Upload]] = Field(
+        description="The raster: a whole file in base64; for a checkpoint that takes several "
+        "dates a list of files, one a date, or one file with the bands of all.",
+        repr=False,
     )
     data_format: Literal["b64_json", "path", "url"] = Field(
         default="b64_json",
@@ -52,13 +56,47 @@ class RasterRequest(BaseModel):
         description="What to map, in words. Needed by a checkpoint that has a language model, "
         "refused by one that has none.",
     )
+    dates: str | Annotated[list[str], Field(min_length=1, fail_fast=True)] | None = Field(
+        default=None,
+        description="When the scene was taken, as ISO dates or times: one for each frame of the "
+        "checkpoint, in the order of the files. Without it the files' tags are read. Refused by a "
+        "checkpoint that is not told the time.",
+    )
+    location: Annotated[list[Degrees], Field(min_length=2, max_length=2)] | None = Field(
+        default=None,
+        description="Latitude and longitude in degrees of a scene whose file does not tell. "
+        "Refused by a checkpoint that is not told the location.",
+    )
 
     @field_validator("data", mode="before")
     @classmethod
     def _is_text(cls, value: object) -> object:
         # The server may have taken the text in already, but that is nothing to tell a client.
-        if not isinstance(value, str | Upload):
-            raise PydanticCustomError("string_type", "Input should be a string in base64")
+        files = value if isinstance(value, list) and value else [value]
+        if not all(isinstance(one, str | Upload) for one in files):
+            raise PydanticCustomError(
+                "string_type", "Input should be a string in base64, or a list of such strings"
+            )
+        return value
+
+    @field_validator("dates", mode="before")
+    @classmethod
+    def _is_dates(cls, value: object) -> object:
+        whole = isinstance(value, list) and all(isinstance(one, str) for one in value) and value
+        if not (whole or value is None or isinstance(value, str)):
+            raise PydanticCustomError(
+                "dates_type", "Input should be an ISO date, or a list of such strings"
+            )
+        return value
+
+    @field_validator("location")
+    @classmethod
+    def _is_place(cls, value: list[float] | None) -> list[float] | None:
+        if value is not None and not (abs(value[0]) <= 90 and abs(value[1]) <= 180):
+            raise PydanticCustomError(
+                "location_range",
+                "Input should be a latitude from -90 to 90 and a longitude from -180 to 180",
+            )
         return value
 
     @classmethod
@@ -91,15 +129,33 @@ class ClassSummary(BaseModel):
 class Effective(BaseModel):
     """What was done, in full, whether it was asked for or followed from the checkpoint."""
 
-    indices: list[int] = Field(description="Bands of the file that were used, counted from 0.")
+    indices: list[int] = Field(
+        description="Bands of the file that were used, counted from 0; of several dates, one date "
+        "after the other, each counted in its own file."
+    )
     bands: list[str] = Field(description="The checkpoint's names of those bands.")
     bands_by: Literal["indices", "names", "order"] = Field(description="How they were chosen.")
     tile_size: int = Field(description="Largest side of a window in pixels.")
     overlap: int = Field(description="Least overlap of neighbouring windows in pixels.")
     blending: str = Field(description="How weights fall off across an overlap.")
     windows: int = Field(description="Number of windows.")
+    upscale: int = Field(default=1, description="Pixels of the map to one of the scene.")
+    downscale: int = Field(default=1, description="Pixels of the scene to one of the map.")
+    frames: int = Field(default=1, description="Dates that the network saw.")
     coordinates: list[str] = Field(description="What the network was told besides the pixels.")
+    dates: list[str | None] | None = Field(
+        default=None,
+        description="Day (UTC) of each frame as the network was told it, null where unknown; null "
+        "for a network that is not told the time.",
+    )
+    dates_by: list[str | None] | None = Field(
+        default=None, description="What said each: `request`, or the name of the file's tag."
+    )
+    location_by: Literal["request", "georeference"] | None = Field(
+        default=None, description="What said where each window lies, if the network was told."
+    )
     prompt: str | None = Field(default=None, description="The instruction, where there was one.")
+    notes: list[str] = Field(default=[], description="What was unknown or looks odd.")
 
 
 class RasterAnswer(BaseModel):

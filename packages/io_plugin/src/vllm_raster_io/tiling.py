@@ -4,6 +4,10 @@ The windows form a grid, so each axis is cut by itself. Along an axis longer tha
 every window has exactly the tile's length and the spare overlap is shared out evenly: the last
 window is moved in, never cut off and never outside. An axis that fits into one tile is one
 window of its own length; to pad it is the network's business.
+
+Where one pixel of the map stands for a block of the scene's, windows start and end with a block:
+an axis is then counted in blocks, and only the last window of a scene that does not end with one
+is a few pixels shorter.
 """
 
 from dataclasses import dataclass
@@ -38,12 +42,12 @@ class Window:
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of a scene and how it is cut.
+    """One axis of a scene and how it is cut, in steps of the tiling: pixels, or blocks of them.
 
     Attributes:
-        size: Pixels of the scene along the axis.
-        tile: Greatest length of a window in pixels.
-        overlap: Least number of pixels that neighbouring windows share.
+        size: Steps of the scene along the axis.
+        tile: Greatest length of a window in steps.
+        overlap: Least number of steps that neighbouring windows share.
     """
 
     size: int
@@ -52,7 +56,7 @@ class Axis:
 
     @property
     def length(self) -> int:
-        """Length in pixels that all windows have."""
+        """Length in steps that all windows have."""
         return min(self.size, self.tile)
 
     def __len__(self) -> int:
@@ -60,7 +64,7 @@ class Axis:
         return 1 + -(-spare // (self.tile - self.overlap))
 
     def starts(self) -> list[int]:
-        """First pixel of each window, strictly increasing from 0."""
+        """First step of each window, strictly increasing from 0."""
         spare = self.size - self.length
         steps = len(self) - 1
         return [spare * step // steps for step in range(steps + 1)] if steps else [0]
@@ -77,7 +81,9 @@ class Tiling:
         height: Rows of the scene, at least 1.
         width: Columns of the scene, at least 1.
         tile: Greatest side of a window in pixels, at least 1.
-        overlap: Pixels that neighbouring windows share at least, from 0 to `tile` - 1.
+        overlap: Pixels that neighbouring windows share at least, from 0 to `tile` - 1. Taken as
+            the next multiple of `step` that leaves a window one step of its own.
+        step: Windows start at multiples of so many pixels; the tile is a multiple of it.
 
     Raises:
         TilingError: A value is outside its range.
@@ -87,9 +93,10 @@ class Tiling:
     width: int
     tile: int
     overlap: int
+    step: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("height", "width", "tile"):
+        for name in ("height", "width", "tile", "step"):
             value = getattr(self, name)
             if value < 1:
                 raise TilingError(f"{name} is {value}, but must be at least 1")
@@ -98,26 +105,34 @@ class Tiling:
                 f"overlap is {self.overlap}, but must be at least 0 "
                 f"and less than the tile, which is {self.tile}"
             )
+        if self.tile % self.step:
+            raise TilingError(f"tile is {self.tile}, but must be a multiple of step={self.step}")
 
     @property
     def rows(self) -> Axis:
         """The vertical axis."""
-        return Axis(self.height, self.tile, self.overlap)
+        return self._axis(self.height)
 
     @property
     def columns(self) -> Axis:
         """The horizontal axis."""
-        return Axis(self.width, self.tile, self.overlap)
+        return self._axis(self.width)
 
     def __len__(self) -> int:
         return len(self.rows) * len(self.columns)
 
     def windows(self) -> list[Window]:
         """All windows, row by row from the top left; the first starts at (0, 0)."""
-        rows, columns = self.rows, self.columns
-        column_starts = columns.starts()
-        return [
-            Window(row, column, rows.length, columns.length)
-            for row in rows.starts()
-            for column in column_starts
-        ]
+        rows = [start * self.step for start in self.rows.starts()]
+        columns = [start * self.step for start in self.columns.starts()]
+        return [self.window_at(row, column) for row in rows for column in columns]
+
+    def window_at(self, row: int, column: int) -> Window:
+        """The window that starts at a pixel, where one does."""
+        side = self.tile
+        return Window(row, column, min(side, self.height - row), min(side, self.width - column))
+
+    def _axis(self, size: int) -> Axis:
+        tile = self.tile // self.step
+        overlap = min(-(-self.overlap // self.step), tile - 1)
+        return Axis(-(-size // self.step), tile, overlap)

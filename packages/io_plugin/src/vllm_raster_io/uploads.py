@@ -10,7 +10,7 @@ from typing import Self
 from rasterio.io import MemoryFile
 
 from vllm_raster_io.errors import LimitError, RasterIOError, RequestError
-from vllm_raster_io.limits import LIMITS
+from vllm_raster_io.limits import LIMITS, Tally
 
 _PIECE = 1 << 20
 _HEAD = 16
@@ -20,26 +20,34 @@ class Upload:
     """A file in memory, filled from base64.
 
     Nothing is raised before `finish`, so that whoever receives a request can read it to its end.
+
+    Args:
+        tally: What the files of one request have taken; this one is added to it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tally: Tally | None = None) -> None:
         self.head = b""
         """The first bytes of the file, to tell its format by."""
         self._memory = MemoryFile()
         self._left = b""
         self._encoded = 0
+        self._tally = Tally() if tally is None else tally
         self._ended = False
         self._problem: RasterIOError | None = None
 
     @classmethod
-    def decode(cls, text: str) -> Self:
+    def decode(cls, text: str, tally: Tally | None = None) -> Self:
         """Decodes a whole file, with or without line breaks.
+
+        Args:
+            text: The base64.
+            tally: What the files of one request have taken; this one is added to it.
 
         Raises:
             RequestError: It is empty or not base64.
             LimitError: It is larger than allowed.
         """
-        upload = cls()
+        upload = cls(tally)
         for start in range(0, len(text), _PIECE):
             upload.feed(text[start : start + _PIECE].encode("utf-8", "replace"))
         return upload.finish()
@@ -57,8 +65,9 @@ class Upload:
         if self._problem is not None:
             return
         self._encoded += len(piece)
+        self._tally["encoded_bytes"] += len(piece)
         try:
-            LIMITS.check("encoded_bytes", self._encoded)
+            LIMITS.check("encoded_bytes", self._tally["encoded_bytes"])
             self._decode(piece)
         except binascii.Error as error:
             self._fail(RequestError(_NOT_BASE64.format(str(error).lower())))

@@ -159,8 +159,12 @@ class InstructedRasterConfig(RasterConfig):
         super().__init__(**kwargs)
 
     def _derive(self) -> None:
-        if self.contract.output.upscale != 1:
-            raise ContractError("An instructed model does not upscale: raster.output.upscale is 1")
+        output = self.contract.output
+        if output.upscale != 1 or output.downscale != 1:
+            raise ContractError(
+                "An instructed model does not upscale or downscale: raster.output.upscale and "
+                "downscale are 1"
+            )
 
     @property
     def image_channels(self) -> int:

@@ -7,13 +7,39 @@ not known is refused, so that a misspelt one is found when the server starts.
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    model_validator,
+)
 
 from vllm_raster_model.errors import ContractError
 
 Coordinate = Literal["time", "location"]
 PositiveInt = Annotated[int, Field(ge=1, strict=True)]
 Number = Annotated[float, Field(strict=True)]
+PositiveNumber = Annotated[Number, Field(gt=0)]
+
+_FORMS = ("number", "a number each frame")
+
+
+def _form(value: Any) -> str:
+    return _FORMS[isinstance(value, list | tuple)]
+
+
+OneOrEachFrame = Annotated[
+    Annotated[Number, Tag(_FORMS[0])] | Annotated[tuple[Number, ...], Tag(_FORMS[1])],
+    Discriminator(_form),
+]
+PositiveOneOrEachFrame = Annotated[
+    Annotated[PositiveNumber, Tag(_FORMS[0])]
+    | Annotated[tuple[PositiveNumber, ...], Tag(_FORMS[1])],
+    Discriminator(_form),
+]
 
 
 class _Part(BaseModel):
@@ -31,21 +57,25 @@ class InputContract(_Part):
         bands: Names of the bands, in the network's order.
         scale: Factor from stored counts to the unit of `mean` and `std`.
         offset: Added after the factor.
-        mean: One number a band, or one for all; in the unit after scale and offset.
+        mean: One number a band, or one for all; in the unit after scale and offset. Instead of
+            each number there may be a list of one number a frame.
         std: Like `mean`; above 0.
         nodata_fill: Stands in for invalid pixels; in the unit of `mean`.
         frames: Number of dates in one input.
         coordinates: What else the network is told: the date of each frame, the place.
+        first_day: Number of 1 January among the days of a year, as in training: 1 or 0. Whoever
+            makes image items counts by it.
     """
 
     bands: tuple[str, ...] = Field(min_length=1)
     scale: Number = 1.0
     offset: Number = 0.0
-    mean: tuple[Number, ...] = (0.0,)
-    std: tuple[Annotated[Number, Field(gt=0)], ...] = (1.0,)
+    mean: tuple[OneOrEachFrame, ...] = (0.0,)
+    std: tuple[PositiveOneOrEachFrame, ...] = (1.0,)
     nodata_fill: Number = 0.0
     frames: PositiveInt = 1
     coordinates: tuple[Coordinate, ...] = ()
+    first_day: Literal[0, 1] = 1
 
     @model_validator(mode="after")
     def _one_number_a_band(self) -> Self:
@@ -54,11 +84,17 @@ class InputContract(_Part):
         if self.scale == 0:
             raise ValueError("scale must not be 0: all pixels would be alike")
         for name in ("mean", "std"):
-            count = len(getattr(self, name))
-            if count not in (1, len(self.bands)):
+            numbers = getattr(self, name)
+            if len(numbers) not in (1, len(self.bands)):
                 raise ValueError(
                     f"{name} needs 1 number or one for each of the {len(self.bands)} bands, "
-                    f"got {count}"
+                    f"got {len(numbers)}"
+                )
+            counts = {len(one) if isinstance(one, tuple) else None for one in numbers}
+            if len(counts) > 1 or not counts <= {None, self.frames}:
+                raise ValueError(
+                    f"{name} needs one number for each of the {self.frames} frames in each list, "
+                    f"and lists for all bands or for none, got {list(numbers)}"
                 )
         return self
 
@@ -118,12 +154,15 @@ class OutputContract(_Part):
     Attributes:
         kind: `classes` (one score a class), `values` (physical quantities) or `image`.
         upscale: Side of the block of output pixels that one input pixel becomes.
+        downscale: Side of the block of input pixels that becomes one output pixel; 1 where
+            `upscale` is more.
         classes: The classes in the order of the network's channels, for `classes`.
         bands: The bands in the order of the network's channels, otherwise.
     """
 
     kind: Literal["classes", "values", "image"]
     upscale: PositiveInt = 1
+    downscale: PositiveInt = 1
     classes: tuple[ClassContract, ...] = ()
     bands: tuple[BandContract, ...] = ()
 
@@ -135,6 +174,10 @@ class OutputContract(_Part):
         names = [one.name for one in self.classes or self.bands]
         if len(set(names)) != len(names):
             raise ValueError(f"names of {wanted} must differ from one another, got {names}")
+        if self.upscale > 1 and self.downscale > 1:
+            raise ValueError(
+                f"upscale={self.upscale} and downscale={self.downscale} cannot both be above 1"
+            )
         return self
 
     @property
@@ -175,6 +218,15 @@ class RasterContract(_Part):
     output: OutputContract
     instructions: InstructionContract | None = None
 
+    @model_validator(mode="after")
+    def _whole_output_pixels(self) -> Self:
+        if self.tile.multiple_of % self.output.downscale:
+            raise ValueError(
+                f"tile.multiple_of must be a multiple of output.downscale="
+                f"{self.output.downscale}, got {self.tile.multiple_of}"
+            )
+        return self
+
     @classmethod
     def parse(cls, block: Any) -> Self:
         """Reads the block as json gave it.
@@ -186,7 +238,7 @@ class RasterContract(_Part):
             return cls.model_validate(block)
         except ValidationError as error:
             problems = "; ".join(
-                f"{'.'.join(map(str, one['loc'])) or 'raster'}: {one['msg']} (got {one['input']!r})"
+                f"{_place(one['loc'])}: {one['msg']} (got {one['input']!r})"
                 for one in error.errors()
             )
             raise ContractError(
@@ -194,6 +246,15 @@ class RasterContract(_Part):
             ) from error
 
     @property
+    def cell_block(self) -> int:
+        """Side of the block of output that one cell becomes, in output pixels."""
+        return self.tile.multiple_of * self.output.upscale // self.output.downscale
+
+    @property
     def cell_width(self) -> int:
         """Numbers in the embedding of one cell: its block of output, flattened."""
-        return self.output.channels * (self.tile.multiple_of * self.output.upscale) ** 2
+        return self.output.channels * self.cell_block**2
+
+
+def _place(keys: tuple[int | str, ...]) -> str:
+    return ".".join(str(key) for key in keys if key not in _FORMS) or "raster"

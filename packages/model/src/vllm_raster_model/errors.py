@@ -17,5 +17,9 @@ class WeightsError(RasterModelError):
     """The checkpoint's weights are not those of the network that its configuration names."""
 
 
+class SourceError(RasterModelError):
+    """What is to be converted cannot be read, or is nothing that can be served."""
+
+
 class EngineVersionError(ImportError):
     """vLLM is missing or of a version that this package was not written for."""

@@ -5,6 +5,7 @@ from torch import nn
 
 from vllm_raster_model.contract import InputContract
 from vllm_raster_model.grid import Grid
+from vllm_raster_model.networks.padding import reflected
 
 
 class Normaliser(nn.Module):
@@ -42,26 +43,33 @@ class Normaliser(nn.Module):
 
     def _mean_and_std(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
         if device not in self._numbers:
-            self._numbers[device] = (
-                torch.tensor(self.contract.mean, device=device).view(1, -1, 1, 1, 1),
-                torch.tensor(self.contract.std, device=device).view(1, -1, 1, 1, 1),
-            )
+            self._numbers[device] = mean_and_std(self.contract, device)
         return self._numbers[device]
 
 
+def mean_and_std(
+    contract: InputContract, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The contract's numbers, each as (1, bands or 1, frames or 1, 1, 1)."""
+    return _each(contract.mean, device), _each(contract.std, device)
+
+
+def _each(numbers: tuple[float | tuple[float, ...], ...], device: torch.device) -> torch.Tensor:
+    return torch.tensor(numbers, dtype=torch.float32, device=device).view(1, len(numbers), -1, 1, 1)
+
+
 def pad_to_grid(values: torch.Tensor, grid: Grid, cell: int) -> torch.Tensor:
-    """Pads the last two dimensions to whole cells, at the bottom and the right, by reflection.
+    """Pads the last two dimensions to whole cells of `cell` a side, as `pad_to` does."""
+    return pad_to(values, grid.rows * cell, grid.columns * cell)
+
+
+def pad_to(values: torch.Tensor, height: int, width: int) -> torch.Tensor:
+    """Pads the last two dimensions to a size, at the bottom and the right, by reflection.
 
     Unlike torch's own reflection it also pads by more than there is to reflect.
     """
-    height, width = values.shape[-2:]
-    for dim, length, target in ((-2, height, grid.rows * cell), (-1, width, grid.columns * cell)):
+    for dim, target in ((-2, height), (-1, width)):
+        length = values.shape[dim]
         if length != target:
-            values = values.index_select(dim, _reflected(length, target, values.device))
+            values = values.index_select(dim, reflected(0, target, length, values.device))
     return values
-
-
-def _reflected(length: int, target: int, device: torch.device) -> torch.Tensor:
-    period = max(2 * (length - 1), 1)
-    position = torch.arange(target, device=device) % period
-    return torch.minimum(position, period - position) if length > 1 else position * 0

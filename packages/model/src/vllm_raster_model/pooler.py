@@ -75,8 +75,7 @@ class MapPooler(Pooler):
             return states.new_zeros((channels, 0, 0))
         place, grid = grids[number]
         cells = states[place].view(grid.rows, grid.columns + 1, -1)[:, :-1].flatten(0, 1)
-        block = contract.tile.multiple_of * contract.output.upscale
-        return grid.map_of(self.decode(cells), channels, block)
+        return grid.map_of(self.decode(cells), channels, contract.cell_block)
 
 
 def _forget_what_is_read_again(pooling_metadata: PoolingMetadata) -> None:

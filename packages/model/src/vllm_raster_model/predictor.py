@@ -9,7 +9,7 @@ from torch import nn
 
 from vllm_raster_model.config import RasterConfig
 from vllm_raster_model.networks import Layers, build_network
-from vllm_raster_model.normalisation import Normaliser, pad_to_grid
+from vllm_raster_model.normalisation import Normaliser, pad_to, pad_to_grid
 
 
 class WindowPredictor(nn.Module):
@@ -26,6 +26,7 @@ class WindowPredictor(nn.Module):
         self.network = build_network(
             config.vision_config, config.contract, layers, name, config.image_channels
         )
+        self.takes_any_size = getattr(self.network, "takes_any_size", False)
 
     def forward(
         self,
@@ -43,8 +44,8 @@ class WindowPredictor(nn.Module):
             location_coords: One (2,) a window; NaN where unknown.
 
         Returns:
-            One float32 (channels, padded height * upscale, padded width * upscale) a window, in
-            the order of the windows.
+            One float32 (channels, rows of cells * block, columns of cells * block) a window, in
+            the order of the windows, where a block is the output of a cell.
         """
         maps: list[torch.Tensor | None] = [None] * len(pixel_values)
         for indices in self._alike(pixel_values):
@@ -55,7 +56,8 @@ class WindowPredictor(nn.Module):
                 torch.stack([location_coords[i] for i in indices]).to(self._device),
             )
             for i, one in zip(indices, scores.float(), strict=True):
-                maps[i] = one
+                grid = self.config.grid(*pixel_values[i].shape[-2:])
+                maps[i] = pad_to_grid(one, grid, self.config.contract.cell_block)
         return [one for one in maps if one is not None]
 
     @property
@@ -63,17 +65,27 @@ class WindowPredictor(nn.Module):
         return next(self.network.parameters()).device
 
     def _alike(self, windows: Sequence[torch.Tensor]) -> list[list[int]]:
-        """Groups the windows that have the same shape once they are padded."""
+        """Groups the windows that have the same shape as the network is given them."""
         groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
         for i, window in enumerate(windows):
-            groups[(*window.shape[:2], self.config.grid(*window.shape[-2:]))].append(i)
+            groups[(*window.shape[:2], *self._size(*window.shape[-2:]))].append(i)
         return list(groups.values())
 
     def _prepare(self, pixels: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
-        grid = self.config.grid(*pixels.shape[-2:])
         mask = valid.to(self._device)[None] if valid.numel() else None
         values = self.normaliser(pixels.to(self._device)[None], mask)
-        return pad_to_grid(values, grid, self.config.contract.tile.multiple_of)
+        return pad_to(values, *self._size(*pixels.shape[-2:]))
+
+    def _size(self, height: int, width: int) -> tuple[int, int]:
+        """Height and width of a window as the network is given it.
+
+        It is padded to whole cells here, unless the network has its own way of padding.
+        """
+        tile = self.config.contract.tile
+        if self.takes_any_size:
+            return max(height, tile.minimum or 1), max(width, tile.minimum or 1)
+        grid = self.config.grid(height, width)
+        return grid.rows * tile.multiple_of, grid.columns * tile.multiple_of
 
 
 def predicted_cells(predictor: WindowPredictor, fields: Mapping[str, Any]) -> list[torch.Tensor]:

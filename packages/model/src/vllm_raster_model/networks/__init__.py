@@ -1,7 +1,7 @@
 """The networks behind the served classes, one file a network, found by their `model_type`.
 
 A network is a module that takes normalised windows and gives scores; see
-`vllm_raster_model.networks.prithvi_upernet` for one, and `NETWORKS` for how it is named.
+`vllm_raster_model.networks.prithvi_dense` for one, and `NETWORKS` for how it is named.
 """
 
 from importlib import import_module
@@ -15,7 +15,8 @@ from vllm_raster_model.errors import ContractError
 from vllm_raster_model.networks.layers import Layers, TorchLayers
 
 NETWORKS: dict[str, str] = {
-    "prithvi_upernet": "vllm_raster_model.networks.prithvi_upernet:PrithviUPerNet",
+    "prithvi_dense": "vllm_raster_model.networks.prithvi_dense:PrithviDense",
+    "prithvi_mae": "vllm_raster_model.networks.prithvi_mae:PrithviMAE",
 }
 """Class path of each network by the `model_type` of its configuration."""
 

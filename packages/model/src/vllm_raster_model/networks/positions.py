@@ -5,6 +5,8 @@ Prithvi-EO-2.0 (Szwarcman et al. 2024): six sixteenths for columns, six for rows
 frames; dates and places in halves (year and day of year, latitude and longitude).
 """
 
+from functools import lru_cache
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -46,13 +48,22 @@ def grid_code(width: int, frames: int, rows: int, columns: int) -> torch.Tensor:
     return torch.cat(parts, dim=-1).float()
 
 
+@lru_cache(maxsize=32)
 def resized_grid_code(
     width: int, frames: int, trained: tuple[int, int], wanted: tuple[int, int]
 ) -> torch.Tensor:
     """The code of the trained grid, stretched to another: (frames * rows * columns, width).
 
-    The stretch is bicubic with aligned corners, as in TerraTorch's Prithvi.
+    The stretch is bicubic with aligned corners, as in TerraTorch's Prithvi. The answer is kept
+    for the next window of the size and must not be written to.
     """
+    with torch.inference_mode(False), torch.no_grad():
+        return _resized_grid_code(width, frames, trained, wanted)
+
+
+def _resized_grid_code(
+    width: int, frames: int, trained: tuple[int, int], wanted: tuple[int, int]
+) -> torch.Tensor:
     code = grid_code(width, frames, *trained)
     if trained != wanted:
         planes = code.permute(0, 3, 1, 2)

@@ -4,18 +4,21 @@ Arithmetic and parameter names are those of TerraTorch's `PrithviViT`
 (https://github.com/terrastackai/terratorch), whose checkpoints this encoder reads.
 """
 
+from collections.abc import Collection, Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from vllm_raster_model.errors import ContractError
 from vllm_raster_model.networks.layers import Layers
 from vllm_raster_model.networks.positions import CoordinateCode, resized_grid_code
 
-_NORM_EPS = 1e-5  # PyTorch's default, which the recorded outputs confirm; timm has 1e-6
+NORM_EPS = 1e-5  # PyTorch's default, which the recorded outputs confirm; timm has 1e-6
 
 
 class PrithviEncoder(nn.Module):
-    """Patches, positions, dates and places in; the tokens of chosen blocks out."""
+    """Patches, positions, dates and places in; the tokens of all blocks out."""
 
     def __init__(
         self,
@@ -25,7 +28,8 @@ class PrithviEncoder(nn.Module):
         depth: int,
         heads: int,
         patch: int,
-        trained_size: int,
+        tubelet: int,
+        trained_size: int | Sequence[int],
         mlp_ratio: float,
         coordinates: tuple[str, ...],
         layers: Layers,
@@ -33,8 +37,8 @@ class PrithviEncoder(nn.Module):
     ) -> None:
         super().__init__()
         self.width = width
-        self.trained_grid = (trained_size // patch, trained_size // patch)
-        self.patch_embed = PatchEmbedding(bands, width, patch)
+        self.trained_grid = grid_of(trained_size, patch)
+        self.patch_embed = PatchEmbedding(bands, width, (tubelet, patch, patch))
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
         self.temporal_embed_enc = CoordinateCode(width) if "time" in coordinates else None
         self.location_embed_enc = CoordinateCode(width) if "location" in coordinates else None
@@ -43,54 +47,92 @@ class PrithviEncoder(nn.Module):
             Block(width, heads, hidden, layers=layers, prefix=f"{prefix}.blocks.{i}")
             for i in range(depth)
         )
-        self.norm = nn.LayerNorm(width, eps=_NORM_EPS)
+        self.norm = nn.LayerNorm(width, eps=NORM_EPS)
 
     def forward(
         self,
         pixels: torch.Tensor,
         temporal_coords: torch.Tensor | None = None,
         location_coords: torch.Tensor | None = None,
+        wanted: Collection[int] | None = None,
     ) -> list[torch.Tensor]:
         """Encodes windows of one shape.
 
         Args:
-            pixels: (batch, bands, frames, height, width), normalised, whole patches.
+            pixels: (batch, bands, frames, height, width), normalised; what is left over beside
+                whole patches is not looked at.
             temporal_coords: (batch, frames, 2), year and day of year; NaN where unknown.
             location_coords: (batch, 2), latitude and longitude in degrees; NaN where unknown.
+            wanted: Blocks whose tokens are given; None for all.
 
         Returns:
-            The map of each block, (batch, frames * width, rows, columns); the last one normed.
+            The tokens behind each block, (batch, 1 + steps * rows * columns, width) with the class
+            token first and a step a tubelet of frames; the last ones normed. Those that are not
+            wanted are empty.
         """
         patches = self.patch_embed(pixels)
-        frames, rows, columns = patches.shape[2:]
-        tokens = patches.flatten(2).transpose(1, 2)
-        code = resized_grid_code(self.width, frames, self.trained_grid, (rows, columns))
-        tokens = tokens + code.to(tokens)
-        if self.temporal_embed_enc is not None and temporal_coords is not None:
-            dates = self.temporal_embed_enc(temporal_coords)
-            tokens = tokens + dates.repeat_interleave(rows * columns, dim=1)
-        if self.location_embed_enc is not None and location_coords is not None:
-            tokens = tokens + self.location_embed_enc(location_coords)[:, None]
+        grid = patches.shape[2:]
+        tokens = with_positions(
+            patches.flatten(2).transpose(1, 2),
+            (grid[0], grid[1], grid[2]),
+            self.trained_grid,
+            (self.temporal_embed_enc, temporal_coords),
+            (self.location_embed_enc, location_coords),
+        )
         # The code of the class token's own position is zero.
         tokens = torch.cat((self.cls_token.expand(len(tokens), -1, -1), tokens), dim=1)
-        maps = []
-        for block in self.blocks:
+        given = range(len(self.blocks)) if wanted is None else wanted
+        stages = [tokens.new_empty(0)] * len(self.blocks)
+        for i, block in enumerate(self.blocks[: max(given) + 1]):
             tokens = block(tokens)
-            maps.append(tokens)
-        maps[-1] = self.norm(tokens)
-        return [_as_map(one, frames, rows, columns) for one in maps]
+            if i in given:
+                stages[i] = tokens
+        if len(self.blocks) - 1 in given:
+            stages[-1] = self.norm(tokens)
+        return stages
+
+
+Told = tuple[CoordinateCode | None, torch.Tensor | None]
+"""How coordinates are coded, and the coordinates; None where there are none."""
+
+
+def with_positions(
+    tokens: torch.Tensor,
+    grid: tuple[int, int, int],
+    trained_grid: tuple[int, int],
+    dates: Told,
+    places: Told,
+) -> torch.Tensor:
+    """Adds to tokens the codes of where and when they are.
+
+    Args:
+        tokens: (batch, steps * rows * columns, width), without a class token.
+        grid: Steps, rows and columns.
+        trained_grid: Rows and columns that the position code was made for.
+        dates: Code and coordinates (batch, steps, 2).
+        places: Code and coordinates (batch, 2).
+    """
+    steps, rows, columns = grid
+    code = resized_grid_code(tokens.shape[-1], steps, trained_grid, (rows, columns))
+    tokens = tokens + code.to(tokens)
+    coder, told = dates
+    if coder is not None and told is not None:
+        tokens = tokens + coder(told).repeat_interleave(rows * columns, dim=1)
+    coder, told = places
+    if coder is not None and told is not None:
+        tokens = tokens + coder(told)[:, None]
+    return tokens
 
 
 class PatchEmbedding(nn.Module):
-    """One linear code for each patch of one date."""
+    """One linear code for each patch of one date, or of a few."""
 
-    def __init__(self, bands: int, width: int, patch: int) -> None:
+    def __init__(self, bands: int, width: int, size: tuple[int, int, int]) -> None:
         super().__init__()
-        size = (1, patch, patch)
         self.proj = nn.Conv3d(bands, width, kernel_size=size, stride=size)
 
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        """Maps (batch, bands, frames, height, width) to (batch, width, frames, rows, columns)."""
+        """Maps (batch, bands, frames, height, width) to (batch, width, steps, rows, columns)."""
         return self.proj(pixels)
 
 
@@ -99,9 +141,9 @@ class Block(nn.Module):
 
     def __init__(self, width: int, heads: int, hidden: int, *, layers: Layers, prefix: str) -> None:
         super().__init__()
-        self.norm1 = nn.LayerNorm(width, eps=_NORM_EPS)
+        self.norm1 = nn.LayerNorm(width, eps=NORM_EPS)
         self.attn = Attention(width, heads, layers=layers, prefix=f"{prefix}.attn")
-        self.norm2 = nn.LayerNorm(width, eps=_NORM_EPS)
+        self.norm2 = nn.LayerNorm(width, eps=NORM_EPS)
         self.mlp = Perceptron(width, hidden, layers=layers, prefix=f"{prefix}.mlp")
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -138,6 +180,33 @@ class Perceptron(nn.Module):
         return self.fc2(F.gelu(self.fc1(tokens)))
 
 
-def _as_map(tokens: torch.Tensor, frames: int, rows: int, columns: int) -> torch.Tensor:
-    patches = tokens[:, 1:].unflatten(1, (frames, rows, columns))
-    return patches.permute(0, 1, 4, 2, 3).flatten(1, 2)
+def grid_of(size: int | Sequence[int], patch: int) -> tuple[int, int]:
+    """Rows and columns of patches in a window, given by its side or its height and width."""
+    height, width = (size, size) if isinstance(size, int) else size
+    return height // patch, width // patch
+
+
+def steps_of(frames: int, tubelet: int) -> int:
+    """Number of tubelets in the frames of a window.
+
+    Raises:
+        ContractError: It is not whole.
+    """
+    if frames % tubelet:
+        raise ContractError(
+            f"raster.input.frames must be a multiple of tubelet_size={tubelet}, got {frames}"
+        )
+    return frames // tubelet
+
+
+def check_width(name: str, width: int, heads_name: str, heads: int) -> None:
+    """Checks the width of tokens.
+
+    Raises:
+        ContractError: The position code or the attention heads cannot share it evenly.
+    """
+    if width % 16 or width % heads:
+        raise ContractError(
+            f"vision_config.{name} must be a multiple of 16 and of {heads_name}={heads}, "
+            f"got {width}"
+        )
