@@ -103,7 +103,7 @@ def test_the_image_that_is_asked_for(pooler: MapPooler, runner: Runner) -> None:
 
 
 @each_runner
-@pytest.mark.parametrize("number", [2, -1, 99, None, "0", 0.5, 1.0, [0], {}])
+@pytest.mark.parametrize("number", [2, -1, 99, None, "0", 0.5, 1.0, True, [0], {}])
 def test_an_image_that_there_is_not(pooler: MapPooler, runner: Runner, number: Any) -> None:
     one, other = request(*GRIDS[:2]), request(*GRIDS[:2])
     runner = asking(runner, {"image": number}, {"image": 1})
@@ -129,6 +129,31 @@ def test_prompts_in_chunks(pooler: MapPooler, runner: Runner) -> None:
     found = step(pooler, first, [(one, len(one.ids) - 11), (other, len(other.ids) - 4)])
     np.testing.assert_array_equal(found[0], expected_map(one, GRIDS[:2], 0))
     np.testing.assert_array_equal(found[1], expected_map(other, [GRIDS[2]], 0))
+
+
+@each_runner
+@pytest.mark.parametrize("again", [0, 2, 4])
+def test_prompts_that_start_anew(pooler: MapPooler, runner: Runner, again: int) -> None:
+    """Put off for want of memory, a prompt is read again, wholly or behind what was kept of it."""
+    one, other = request(*GRIDS[:2]), request(GRIDS[2])
+    assert step(pooler, runner, [(one, 3)]) == [None]
+    assert step(pooler, runner, [(other, 5), (one, 4)]) == [None, None]
+    one.computed = again
+    assert step(pooler, runner, [(one, 6)]) == [None]
+    found = step(pooler, runner, [(one, len(one.ids) - 6 - again), (other, len(other.ids) - 5)])
+    np.testing.assert_array_equal(found[0], expected_map(one, GRIDS[:2], 1))
+    np.testing.assert_array_equal(found[1], expected_map(other, [GRIDS[2]], 0))
+    assert not one.states.hidden_states_cache
+
+
+@each_runner
+def test_a_prompt_that_was_not_wholly_read(pooler: MapPooler, runner: Runner) -> None:
+    """What the cache of prefixes gives has no states; vLLM is told not to, but can be made to."""
+    one, other = request(GRIDS[0]), request(GRIDS[2])
+    one.computed = 3
+    empty, found = step(pooler, runner, [(one, len(one.ids) - 3), *whole(other)])
+    assert empty.shape == (CHANNELS, 0, 0)
+    np.testing.assert_array_equal(found, expected_map(other, [GRIDS[2]], 0))
 
 
 @each_runner

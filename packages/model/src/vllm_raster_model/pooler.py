@@ -48,10 +48,12 @@ class MapPooler(Pooler):
 
         Returns:
             One (channels, height, width) a prompt, padded to whole cells; None where its last
-            chunk is still to come; an empty one where it has no image, as in trial runs, or where
-            its tokens are not those of one image: an error here would stop the engine.
+            chunk is still to come; an empty one where it has no image, as in trial runs, where
+            its tokens are not those of whole images, or where a part of it was not read but
+            taken from the cache of prefixes: an error here would stop the engine.
         """
         prompts = pooling_metadata.get_prompt_token_ids_cpu()
+        _forget_what_is_read_again(pooling_metadata)
         states = self.all_tokens(hidden_states, pooling_metadata)
         return [
             None if state is None else self._map(state, ids, (params.extra_kwargs or {}))
@@ -65,11 +67,25 @@ class MapPooler(Pooler):
     ) -> torch.Tensor:
         contract = self.config.contract
         channels = contract.output.channels
-        cell_id = self.config.image_token_id
-        grids = Grid.read_all(token_ids, cell_id, self.config.row_token_id)
+        grids = []
+        if len(states) == len(token_ids):
+            grids = Grid.read_all(token_ids, self.config.image_token_id, self.config.row_token_id)
         number = asked.get("image", len(grids) - 1)
-        if not isinstance(number, int) or number not in range(len(grids)):
+        if type(number) is not int or number not in range(len(grids)):
             return states.new_zeros((channels, 0, 0))
         place, grid = grids[number]
         cells = states[place].view(grid.rows, grid.columns + 1, -1)[:, :-1].flatten(0, 1)
         return grid.map_of(self.decode(cells), channels, contract.cell_block)
+
+
+def _forget_what_is_read_again(pooling_metadata: PoolingMetadata) -> None:
+    """Drops the states collected of prompts that were put off halfway and start anew.
+
+    vLLM's first model runner keeps them, and would put those of the second reading behind them.
+    """
+    cursor = pooling_metadata.get_pooling_cursor()
+    starts = (cursor.seq_lens_cpu - cursor.num_scheduled_tokens_cpu).tolist()
+    for start, collected in zip(starts, pooling_metadata.pooling_states, strict=True):
+        chunks = collected.hidden_states_cache
+        if sum(map(len, chunks)) > start:
+            chunks[:] = [torch.cat(chunks)[:start]]
