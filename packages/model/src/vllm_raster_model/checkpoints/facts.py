@@ -13,7 +13,7 @@ from vllm_raster_model.checkpoints.options import Options
 from vllm_raster_model.config import RasterConfig
 from vllm_raster_model.errors import ContractError, RasterModelError
 from vllm_raster_model.networks import network_class
-from vllm_raster_model.networks.prithvi_dense import Geometry
+from vllm_raster_model.networks.geometry import Geometry
 
 _OVERLAP = 8
 """Neighbouring windows share this part of their side where nothing else is said."""
