@@ -123,19 +123,19 @@ class TestRefusals:
     def test_words_for_a_checkpoint_that_reads_none(self) -> None:
         processor = processor_of(raster_block("values"))
         message = r"`prompt` is refused: .* no language model, it always maps values. Leave it out"
-        for prompt in ("find water", " "):
+        for prompt in ("find water", " ", ""):
             with pytest.raises(RequestError, match=message):
                 processor.pre_process(processor.parse_data(ask(prompt)))
 
-    @pytest.mark.parametrize("prompt", [None, " ", "\n\t "])
+    @pytest.mark.parametrize("prompt", [None, "", " ", "\n\t "])
     def test_no_words_for_one_that_does(
         self, processor: RasterIOProcessor, prompt: str | None
     ) -> None:
-        message = r"must say what to map.* among others: 'find water', 'find fields'$"
+        message = r"must say what to map.* asked for example: 'find water', 'find fields'$"
         with pytest.raises(RequestError, match=message):
             processor.pre_process(processor.parse_data(ask(prompt)))
 
-    @pytest.mark.parametrize("prompt", ["", 7, ["water"], "water " * 200])
+    @pytest.mark.parametrize("prompt", [7, ["water"], "water " * 200])
     def test_what_is_no_text_of_some_length(
         self, processor: RasterIOProcessor, prompt: Any
     ) -> None:
@@ -162,7 +162,26 @@ class TestRefusals:
         with pytest.raises(RequestError, match=f"`prompt` may not hold {named}, which stands"):
             asyncio.run(processor.pre_process_async(request))
 
-    @pytest.mark.parametrize("prompt", [None, "<image>"])
+    @pytest.mark.parametrize(
+        ("prompt", "named"),
+        [
+            ("snow", "'snow'"),
+            ("Snow?", r"'Snow', '\?'"),
+            ("g h i j k l m", "'g', 'h', 'i', 'j', 'k', 2 more"),
+            ("n\x1bn" + "o" * 100, r"'n', '\\x1b', 'no.*\.\.\..*o'"),
+        ],
+    )
+    def test_no_word_that_is_known(
+        self, processor: RasterIOProcessor, prompt: str, named: str
+    ) -> None:
+        message = rf"has no word .* knows, got {named}. It can .*: 'find water', 'find fields'$"
+        request = processor.parse_data(ask(prompt))
+        with pytest.raises(RequestError, match=message):
+            processor.pre_process(request)
+        with pytest.raises(RequestError, match=message):
+            asyncio.run(processor.pre_process_async(request))
+
+    @pytest.mark.parametrize("prompt", [None, "<image>", "snow"])
     def test_nothing_is_left_behind(self, processor: RasterIOProcessor, prompt: str | None) -> None:
         upload = Upload.of(SCENE)
         memory = upload.memory
@@ -185,7 +204,7 @@ class TestTokens:
             ("{instruction}<image>", "Find GOLD", [23, 3, IMAGE]),
             ("<bos>map {instruction}: <image>", "water", [1, 24, 25, 3, IMAGE]),
             ("map {instruction}<image>find", "fields", [24, 22, IMAGE, 23]),
-            ("{instruction}<image>", "{instruction}", [3, 3, 3, IMAGE]),
+            ("{instruction}<image>", "{instruction} map", [3, 3, 3, 24, IMAGE]),
         ],
     )
     def test_template_then_image_then_key(
@@ -215,6 +234,36 @@ class TestAnswers:
         assert answer.effective.windows == 6
         expected = PixelNetwork(processor.contract).scores(pixels)
         np.testing.assert_allclose(pixels_of(answer), expected, rtol=1e-6)
+
+    @pytest.mark.parametrize(
+        ("prompt", "named"),
+        [
+            ("find water", None),
+            ("FIND\nthe Water, the 5 a", "'the', ','"),
+            ("find snow", "'snow'"),
+            ("find p q r s t u", "'p', 'q', 'r', 's', 't', 1 more"),
+        ],
+    )
+    def test_words_that_are_not_known(
+        self, processor: RasterIOProcessor, prompt: str, named: str | None
+    ) -> None:
+        notes = serve(processor, prompt).effective.notes
+        told = [one for one in notes if "know" in one]
+        assert told == (
+            []
+            if named is None
+            else [
+                f"The checkpoint does not know {named} of `prompt`: all words that it does not "
+                "know are one and the same to it"
+            ]
+        )
+
+    def test_all_words_are_known_to_one_that_takes_them_apart(self) -> None:
+        processor = processor_of(make_contract())
+        # Such as Qwen's has no token for what it does not know.
+        processor._tokenizer = SimpleNamespace(encode=lambda text, **_: [22] * len(text))
+        request = processor.parse_data(ask("snow, ice"))
+        assert Job(request, processor.contract, tokenizer=processor._tokenizer)._remarks == []
 
     def test_nothing_was_asked(self) -> None:
         processor = processor_of(raster_block("values"))

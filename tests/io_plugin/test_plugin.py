@@ -377,7 +377,8 @@ class TestNothingIsLeftBehind:
         processor, begun, closed = make_processor(), threading.Event(), threading.Event()
 
         class Slow:
-            def __init__(self, request: Any, contract: Any, access: Any, deadline: Any) -> None:
+            def __init__(self, *given: Any) -> None:
+                deadline = given[3]
                 begun.set()
                 while not deadline.cancelled:
                     time.sleep(0.001)

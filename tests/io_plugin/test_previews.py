@@ -2,13 +2,14 @@
 
 import base64
 import io
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from vllm_raster_io import MapResult, RasterError
-from vllm_raster_io.previews import class_preview, true_colour, value_preview
+from vllm_raster_io.previews import class_preview, preview, true_colour, value_preview
 from vllm_raster_io.requests import ClassSummary, Effective, RasterAnswer
 
 from ..factories import make_raster
@@ -133,3 +134,53 @@ def test_only_values_are_shown_side_by_side() -> None:
     for results in ([], [result(np.zeros((20, 20)), NAMES)]):
         with pytest.raises(RasterError, match="Only maps of values"):
             value_preview(scene(), results)
+
+
+def values_map(values: np.ndarray, kind: str = "values", **file: Any) -> MapResult:
+    one = result(np.zeros(values.shape[-2:]), NAMES, kind)
+    return MapResult(make_raster(values=values, dtype="float32", **file), one.answer)
+
+
+def drawn(content: bytes) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(content)))
+
+
+def test_each_kind_has_a_preview() -> None:
+    classes = result(np.zeros((20, 20)), NAMES)
+    assert preview(scene(), classes) == class_preview(scene(), classes)
+    values = told(np.full((20, 20), 0.5, dtype=np.float32), "trees")
+    assert preview(scene(), values) == value_preview(scene(), [values])
+
+
+def test_values_beyond_a_share_are_stretched() -> None:
+    heights = np.full((20, 20), -30, dtype=np.float32)
+    heights[:, :10] = 70
+    heights[0] = np.nan
+    whole = np.zeros((20, 20), dtype=np.float32)
+    whole[:, :10] = 1
+    whole[0] = 0
+    # The title differs, the picture does not: from -30 to 70 m is from 0 to 1.
+    found = drawn(preview(scene(), values_map(heights, nodata=np.nan)))
+    expected = drawn(preview(scene(), values_map(whole)))
+    below = MARGIN + 2 * 18
+    assert (found[below:] == expected[below:]).all()
+    assert (found[:below] != expected[:below]).any()
+
+
+@pytest.mark.parametrize("value", [np.nan, 5.0, -1.0])
+def test_values_that_are_all_alike_or_unknown(value: float) -> None:
+    values = np.full((20, 20), value, dtype=np.float32)
+    sheet = drawn(preview(scene(), values_map(values, nodata=np.nan)))
+    # Nothing glows: the scene beside it is gray anyway.
+    row, second = SIDE, 2 * MARGIN + SIDE
+    assert sheet[row, second + 5].tolist() == [0, 0, 0]
+
+
+def test_an_image_is_shown_in_its_colours() -> None:
+    image = np.zeros((4, 20, 20), dtype=np.float32)
+    image[2, :, 10:] = 0.3
+    names = ["BLUE", "GREEN", "RED", "NIR"]
+    sheet = drawn(preview(scene(), values_map(image, "image", descriptions=names)))
+    row, second = SIDE, 2 * MARGIN + SIDE
+    assert sheet[row, second + 5].tolist() == [0, 0, 0]
+    assert sheet[row, second + SIDE - 5].tolist() == [255, 0, 0]

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from vllm_raster_io.errors import RequestError
-from vllm_raster_io.requests import RasterRequest
+from vllm_raster_io.requests import RasterRequest, refuse_fields_beside_data
 from vllm_raster_io.uploads import Upload
 
 FIELDS = (
@@ -52,7 +52,7 @@ def test_a_body_as_terratorch_clients_send_it() -> None:
         ("overwrite", [True, False]),
         ("image_format", ["tiff", "geotiff", "tif", "png", "jpeg", None]),
         ("indices", [[0], [3, 2, 1], [0, 0, 0], [1023], None]),
-        ("prompt", ["water", "Wo ist Wald?", "x" * 1000, None]),
+        ("prompt", ["", "water", "Wo ist Wald?", "x" * 1000, None]),
         ("data", ["AA==", ["AA=="], ["AA==", "SUkqAA=="]]),
         ("dates", ["2024-02-29", ["2024-02-29"], ["2024-02-29", "whatever"], None]),
         ("location", [[90, -180], [-90.0, 180.0], [0, 0], [-23.5, 14.25], None]),
@@ -240,3 +240,13 @@ def refusal(body: object) -> str:
 
 def assert_lists_fields(message: str) -> None:
     assert ", ".join(f"`{name}`" for name in FIELDS) in message
+
+
+def test_fields_one_level_too_high() -> None:
+    refuse_fields_beside_data(["model", "priority", "user", "indixes"])
+    for name in set(FIELDS) - {"data"}:
+        message = rf'^`{name}` must stand within the body\'s `data`.*"{name}": …}}}}$'
+        with pytest.raises(RequestError, match=message):
+            refuse_fields_beside_data({"model": "snow", name: None})
+    with pytest.raises(RequestError, match=r"^`indices` and `prompt` must stand"):
+        refuse_fields_beside_data(["prompt", "x", "indices"])

@@ -1,5 +1,6 @@
 """The instructed model in PyTorch: words and image items in, maps out."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from transformers import AutoProcessor
 from vllm_raster_model.errors import ContractError
 from vllm_raster_model.pytorch import InstructedRasterForImageToImage
 from vllm_raster_model.registration import register_with_transformers
+from vllm_raster_model.tokenizer import with_words
 
 from .checkpoints import CELL, make_processor
 from .instructed import (
@@ -20,7 +22,9 @@ from .instructed import (
     IMAGE,
     NOW,
     THE,
+    VOCABULARY,
     WATER,
+    WIDTH,
     WORDS,
     make_instructed,
     make_instructed_model,
@@ -223,3 +227,24 @@ def test_initial_weights_of_the_language_model_are_transformers_s() -> None:
 def test_without_a_language_model() -> None:
     with pytest.raises(ContractError, match=r"config\.json has no `text_config`"):
         InstructedRasterForImageToImage(make_instructed(text_config=None))
+
+
+def test_more_words(tmp_path: Path, model: Model) -> None:
+    """The table of words grows, in the configuration too, and what was there is as it was."""
+    grown = copy.deepcopy(model)
+    tokenizer = with_words(make_processor(model.config, WORDS).tokenizer, ["find snow"])
+    (snow,) = tokenizer("snow")["input_ids"]
+    assert snow == len(tokenizer) - 1 == 27
+    grown.resize_token_embeddings(40)
+    grown.save_pretrained(tmp_path)
+    loaded = Model.from_pretrained(tmp_path).eval()
+    assert loaded.config.text_config.vocab_size == loaded.config.vocab_size == 40
+    assert grown.config.vocab_size == 40
+    table = loaded.language_model.get_input_embeddings().weight
+    assert table.shape == (40, WIDTH)
+    assert torch.equal(table[:VOCABULARY], model.get_input_embeddings().weight)
+    ids = [prompt(model.config, [FIND, snow], SIZES[0], [ANSWER])]
+    ids += [prompt(model.config, [39], SIZES[1], [ANSWER])]
+    first, second = told(loaded, ids, *items()[:2])
+    assert same(first, told(model, ids[:1], items()[0])[0])
+    assert torch.isfinite(second).all()

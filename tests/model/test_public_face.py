@@ -9,6 +9,8 @@ NAMES = [
     "ContractError",
     "EngineVersionError",
     "ImageItemError",
+    "InstructedRasterConfig",
+    "InstructedRasterForImageToImage",
     "RasterConfig",
     "RasterContract",
     "RasterForImageToImage",
@@ -17,6 +19,8 @@ NAMES = [
     "WeightsError",
     "minimal_tokenizer",
     "register",
+    "with_words",
+    "word_tokenizer",
 ]
 
 

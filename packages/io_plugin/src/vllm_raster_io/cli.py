@@ -10,7 +10,7 @@ from rich.table import Table
 
 from vllm_raster_io.client import MapResult, RasterClient
 from vllm_raster_io.errors import RasterIOError, ServiceError
-from vllm_raster_io.previews import class_preview
+from vllm_raster_io.previews import preview as picture_of
 from vllm_raster_io.rasters import accept_missing_reference
 
 app = typer.Typer(no_args_is_help=True, help="Maps rasters with a vLLM server.")
@@ -57,7 +57,7 @@ def map_scene(
         typer.Option(help="Latitude,longitude in degrees, where the file does not tell: -23.5,14"),
     ] = None,
     preview: Annotated[
-        Path | None, typer.Option(help="PNG to write: the classes over the scene, with a legend.")
+        Path | None, typer.Option(help="PNG to write: the scene, and the map over it.")
     ] = None,
     api_key: Annotated[str | None, typer.Option(envvar="VLLM_API_KEY")] = None,
 ) -> None:
@@ -72,15 +72,16 @@ def map_scene(
         ):
             result = client.map(source, indices=bands, prompt=prompt, dates=date, location=place)
         result.save(out)
+        _console.print(summary(result))
+        for note in result.answer.effective.notes:
+            _console.print(note, style="yellow", markup=False)
+        _console.print(f"Wrote {out}", markup=False)
         if preview is not None:
-            preview.write_bytes(class_preview(scenes[0].read_bytes(), result))
+            preview.write_bytes(picture_of(scenes[0].read_bytes(), result))
+            _console.print(f"Wrote {preview}", markup=False)
     except (ServiceError, RasterIOError, OSError) as error:
-        _console.print(f"[red]{error}[/red]")
+        _console.print(str(error), style="red", markup=False)
         raise typer.Exit(1) from None
-    _console.print(summary(result))
-    for note in result.answer.effective.notes:
-        _console.print(f"[yellow]{note}[/yellow]")
-    _console.print(f"Wrote {out}" + (f" and {preview}" if preview is not None else ""))
 
 
 def summary(result: MapResult) -> Table:

@@ -25,6 +25,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm_raster_io.bodies import BodyReader
 from vllm_raster_io.errors import LimitError, RequestError
 from vllm_raster_io.limits import LIMITS
+from vllm_raster_io.requests import refuse_fields_beside_data
 
 POOLING_TASK = "token_classify"
 """The task that both of vLLM's model runners accept and that sees every token; `plugin`, which
@@ -95,6 +96,7 @@ def _open_scenes_in_threads() -> None:
         if not isinstance(ctx.request, IOProcessorRequest):
             # Text has no map, and vLLM answers some of it with 500.
             raise RequestError("This server maps rasters, not text: send one in `data`")
+        refuse_fields_beside_data(ctx.request.model_extra or {})
         ctx.request.data = await io_processor.io_processor.open(ctx.request.data)
         await preprocess(self, io_processor, ctx)
 

@@ -12,7 +12,8 @@ from vllm_raster_io.blending import Mosaic, Profile
 from vllm_raster_io.contract import RasterContract
 from vllm_raster_io.coordinates import find_coordinates
 from vllm_raster_io.deadlines import Deadline
-from vllm_raster_io.errors import RequestError, ServingError, TilingError
+from vllm_raster_io.errors import ServingError, TilingError
+from vllm_raster_io.instructions import Tokenizer, read_instruction
 from vllm_raster_io.limits import LIMITS
 from vllm_raster_io.maps import RasterMap, class_dtype, class_map, value_map, write_geotiff
 from vllm_raster_io.requests import ClassSummary, Effective, RasterAnswer, RasterRequest
@@ -21,8 +22,6 @@ from vllm_raster_io.tiling import Tiling, Window
 from vllm_raster_io.windows import Loaded, lazy_item
 
 _BLENDING: Profile = "linear"
-_SPECIAL_WORDS = ("<image>", "<row>")
-"""What stands for the image in a prompt, where the checkpoint's template puts it."""
 
 
 class Job:
@@ -33,6 +32,7 @@ class Job:
         contract: What the checkpoint takes and gives.
         access: Which files may be read and written.
         deadline: Until when all must be done; without it, there is no hurry.
+        tokenizer: The checkpoint's, if it has one: it tells which words are known.
 
     Raises:
         RasterIOError: The request cannot be served; the message says why.
@@ -44,11 +44,12 @@ class Job:
         contract: RasterContract,
         access: Access | None = None,
         deadline: Deadline | None = None,
+        tokenizer: Tokenizer | None = None,
     ) -> None:
         access = access or Access()
         self.contract = contract
         self._deadline = deadline
-        self.instruction = _instruction(request, contract)
+        self.instruction, self._remarks = read_instruction(request, contract, tokenizer)
         self._target = access.target(request)
         files = access.sources(request, contract.input.frames, deadline)
         self.series = Series(files, contract.input, request.indices)
@@ -166,7 +167,7 @@ class Job:
             dates_by=told.days_by,
             location_by=told.places_by,
             prompt=self.instruction,
-            notes=list(told.notes),
+            notes=[*self._remarks, *told.notes],
         )
 
     def _summary(self, raster: RasterMap) -> list[ClassSummary]:
@@ -180,26 +181,3 @@ class Job:
             ClassSummary(id=i, name=one.name, color=one.color, pixels=int(found[i]))
             for i, one in enumerate(classes)
         ]
-
-
-def _instruction(request: RasterRequest, contract: RasterContract) -> str | None:
-    """What a request asks for in words, which it must where there is a language model."""
-    known, asked = contract.instructions, request.prompt
-    if known is None:
-        if asked is not None:
-            raise RequestError(
-                "`prompt` is refused: this checkpoint has no language model, it always maps "
-                f"{contract.output.kind}. Leave it out"
-            )
-        return None
-    if asked is None or not asked.strip():
-        raise RequestError(
-            "`prompt` must say what to map, for this checkpoint maps what it is told. "
-            f"It was trained on, among others: {known.examples()}"
-        )
-    if taken := [word for word in _SPECIAL_WORDS if word in asked]:
-        raise RequestError(
-            f"`prompt` may not hold {' or '.join(taken)}, which stands for a part of the image. "
-            "Say in words what to map; the image goes to its place by itself"
-        )
-    return asked

@@ -166,7 +166,7 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
     def _job(self, prompt: RasterRequest | Job, deadline: Deadline | None = None) -> Job:
         if isinstance(prompt, Job):
             return prompt
-        return Job(prompt, self.contract, self._access, deadline)
+        return Job(prompt, self.contract, self._access, deadline, self._tokenizer)
 
     def _prompts(self, job: Job) -> list[PromptType]:
         token_ids = [*self._opening(job.instruction), *self._pending.add(job)]

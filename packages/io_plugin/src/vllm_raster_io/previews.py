@@ -28,6 +28,21 @@ _GLOW = (255, 64, 160)
 Picture = npt.NDArray[np.uint8]
 
 
+def preview(scene: bytes, result: MapResult) -> bytes:
+    """Draws the scene, and beside it the map: of classes with a legend, of values by their size.
+
+    Args:
+        scene: The file that was mapped, or the first of them.
+        result: Its map.
+
+    Returns:
+        A PNG file.
+    """
+    if result.answer.classes is not None:
+        return class_preview(scene, result)
+    return value_preview(scene, [result])
+
+
 def class_preview(scene: bytes, result: MapResult) -> bytes:
     """Draws the scene, the map over it, and the legend, side by side.
 
@@ -54,9 +69,12 @@ def class_preview(scene: bytes, result: MapResult) -> bytes:
 def value_preview(scene: bytes, results: Sequence[MapResult]) -> bytes:
     """Draws the scene, and beside it each map over it, with the words that asked for it.
 
+    Of a map of several bands the first is shown, of an image its colours. Values beyond 0 to 1
+    are shown between their 2nd and 98th percentile, which then stand above.
+
     Args:
-        scene: The file that was mapped.
-        results: Its maps, each of one band of values from 0 to 1.
+        scene: The file that was mapped, or the first of them.
+        results: Its maps, none of them of classes.
 
     Returns:
         A PNG file.
@@ -68,10 +86,11 @@ def value_preview(scene: bytes, results: Sequence[MapResult]) -> bytes:
         raise RasterError("Only maps of values are shown side by side")
     colours, valid = true_colour(scene, results[0])
     zoom = max(1, round(_SHORT_SIDE / min(colours.shape[:2])))
-    pictures = {"": colours}
+    panels = [_titled(_enlarged(colours, zoom), "")]
     for one in results:
-        pictures[one.answer.effective.prompt or ""] = _glow(colours, valid, one)
-    return _side_by_side([_titled(_enlarged(one, zoom), title) for title, one in pictures.items()])
+        title, picture = _shown(colours, valid, one)
+        panels.append(_titled(_enlarged(picture, zoom), title))
+    return _side_by_side(panels)
 
 
 def true_colour(scene: bytes, result: MapResult) -> tuple[Picture, npt.NDArray[np.bool_]]:
@@ -81,25 +100,34 @@ def true_colour(scene: bytes, result: MapResult) -> tuple[Picture, npt.NDArray[n
         (height, width, 3) and the valid pixels (height, width).
     """
     effective = result.answer.effective
-    names = [name.casefold() for name in effective.bands]
-    wanted = [names.index(one) for one in ("red", "green", "blue") if one in names]
-    shown = wanted if len(wanted) == 3 else [0, min(1, len(names) - 1), min(2, len(names) - 1)]
     with Scene(Upload.of(scene)) as source:
         whole = Window(0, 0, source.height, source.width)
-        pixels, valid = source.read(whole, [effective.indices[i] for i in shown])
-    values = np.moveaxis(pixels, 0, -1).astype(np.float32)
+        shown = [effective.indices[i] for i in _red_green_blue(effective.bands)]
+        pixels, valid = source.read(whole, shown)
+    return _stretched(pixels, valid), valid
+
+
+def _red_green_blue(names: Sequence[str | None]) -> list[int]:
+    """Where these colours are among bands, or the first bands where one is not."""
+    known = [(name or "").casefold() for name in names]
+    wanted = [known.index(one) for one in ("red", "green", "blue") if one in known]
+    return wanted if len(wanted) == 3 else [min(i, len(known) - 1) for i in range(3)]
+
+
+def _stretched(bands: npt.NDArray[Any], valid: npt.NDArray[np.bool_]) -> Picture:
+    """Three bands as colours, white where they are not valid."""
+    values = np.moveaxis(bands, 0, -1).astype(np.float32)
     if not valid.any():
-        return np.full(values.shape, 255, dtype=np.uint8), valid
+        return np.full(values.shape, 255, dtype=np.uint8)
     low, high = np.percentile(values[valid], _STRETCH, axis=0)
-    stretched = np.clip((values - low) / np.maximum(high - low, 1e-6), 0, 1)
-    picture = (stretched * 255).astype(np.uint8)
-    picture[~valid] = 255
-    return picture, valid
+    shares = np.clip((values - low) / np.maximum(high - low, 1e-6), 0, 1)
+    shares[~valid] = 1
+    return (shares * 255).astype(np.uint8)
 
 
 def _overlay(colours: Picture, valid: npt.NDArray[np.bool_], result: MapResult) -> Picture:
     assert result.answer.classes is not None
-    ids = _band(result, valid.shape)
+    (ids,) = _bands(result, valid.shape, [0])
     palette = np.array([rgb(one.color) for one in result.answer.classes], dtype=np.float32)
     known = valid & (ids < len(palette))
     mixed = colours.astype(np.float32)
@@ -107,21 +135,39 @@ def _overlay(colours: Picture, valid: npt.NDArray[np.bool_], result: MapResult) 
     return mixed.round().astype(np.uint8)
 
 
-def _glow(colours: Picture, valid: npt.NDArray[np.bool_], result: MapResult) -> Picture:
-    """The scene in gray, coloured the more the greater the value."""
-    values = np.where(valid, np.nan_to_num(_band(result, valid.shape)), 0)[..., None]
-    gray = colours.mean(axis=-1, keepdims=True)
-    mixed = gray * (1 - _OPACITY * values) + np.array(_GLOW) * _OPACITY * values
+def _shown(
+    colours: Picture, valid: npt.NDArray[np.bool_], result: MapResult
+) -> tuple[str, Picture]:
+    """A map that is not of classes, and what to write above it."""
+    with opened(result.data) as dataset:
+        names, unit = dataset.descriptions, dataset.units[0]
+    title = result.answer.effective.prompt or names[0] or ""
+    if result.answer.kind == "image" and len(names) >= 3:
+        bands = _bands(result, valid.shape, _red_green_blue(names))
+        return "", _stretched(bands, valid & np.isfinite(bands).all(axis=0))
+    (values,) = _bands(result, valid.shape, [0])
+    known = valid & np.isfinite(values)
+    if known.any() and not (0 <= values[known].min() and values[known].max() <= 1):
+        low, high = np.percentile(values[known], _STRETCH)
+        values = np.clip((values - low) / max(high - low, 1e-6), 0, 1)
+        title = f"{title} {low:.4g} – {high:.4g} {unit or ''}".strip()
+    return title, _glow(colours, np.where(known, values, 0))
+
+
+def _glow(colours: Picture, shares: npt.NDArray[Any]) -> Picture:
+    """The scene in gray, coloured the more the greater the share."""
+    gray, parts = colours.mean(axis=-1, keepdims=True), shares[..., None]
+    mixed = gray * (1 - _OPACITY * parts) + np.array(_GLOW) * _OPACITY * parts
     return mixed.round().astype(np.uint8)
 
 
-def _band(result: MapResult, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    """The map's first band at each of the scene's pixels."""
+def _bands(result: MapResult, shape: tuple[int, ...], shown: Sequence[int]) -> npt.NDArray[Any]:
+    """Some of the map's bands, counted from 0, at each of the scene's pixels."""
     effective = result.answer.effective
     with opened(result.data) as dataset:
-        values = dataset.read(1)
+        values = dataset.read([one + 1 for one in shown])
     rows, columns = (np.arange(size) * effective.upscale // effective.downscale for size in shape)
-    return values[np.ix_(rows, columns)]
+    return values[:, rows[:, None], columns]
 
 
 def _titled(image: Image.Image, title: str) -> Image.Image:

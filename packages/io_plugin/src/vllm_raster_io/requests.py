@@ -3,6 +3,7 @@
 Fields go by the names that TerraTorch's clients send, so that such a client works unchanged.
 """
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -62,7 +63,7 @@ class RasterRequest(BaseModel):
         "checkpoint names its bands. Without it they are found by name, or taken in order.",
     )
 
-    prompt: Annotated[str, Field(min_length=1, max_length=1000)] | None = Field(
+    prompt: Annotated[str, Field(max_length=1000)] | None = Field(
         default=None,
         description="What to map, in words. Needed by a checkpoint that has a language model, "
         "refused by one that has none.",
@@ -126,6 +127,23 @@ class RasterRequest(BaseModel):
             return cls.model_validate(data)
         except ValidationError as error:
             raise RequestError(_problems(error)) from None
+
+
+def refuse_fields_beside_data(beside: Iterable[str]) -> None:
+    """Refuses a request's own fields one level too high, where nothing would read them.
+
+    Args:
+        beside: What the body holds beside what the server itself takes.
+
+    Raises:
+        RequestError: Names them, and where they belong.
+    """
+    if misplaced := [name for name in RasterRequest.model_fields if name in beside]:
+        told = " and ".join(f"`{name}`" for name in misplaced)
+        raise RequestError(
+            f"{told} must stand within the body's `data`, beside the raster: "
+            f'{{"data": {{"data": …, "{misplaced[0]}": …}}}}'
+        )
 
 
 class ClassSummary(BaseModel):

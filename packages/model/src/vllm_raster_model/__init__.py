@@ -10,6 +10,8 @@ _HOMES = {
     "ContractError": "errors",
     "EngineVersionError": "errors",
     "ImageItemError": "errors",
+    "InstructedRasterConfig": "config",
+    "InstructedRasterForImageToImage": "instructed",
     "RasterConfig": "config",
     "RasterContract": "contract",
     "RasterForImageToImage": "plain",
@@ -18,6 +20,8 @@ _HOMES = {
     "WeightsError": "errors",
     "minimal_tokenizer": "tokenizer",
     "register": "registration",
+    "with_words": "tokenizer",
+    "word_tokenizer": "tokenizer",
 }
 
 __all__ = sorted(_HOMES)

@@ -1,6 +1,7 @@
 """The served models in plain PyTorch: to train, to compare with, to use without vLLM."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from transformers import AutoModel, PreTrainedModel
@@ -69,6 +70,20 @@ class InstructedRasterForImageToImage(PreTrainedModel):
     def _init_weights(self, module: torch.nn.Module) -> None:
         # Each layer keeps what PyTorch gave it.
         return
+
+    def get_input_embeddings(self) -> torch.nn.Module:
+        """The language model's table of words."""
+        return self.language_model.get_input_embeddings()
+
+    def set_input_embeddings(self, value: torch.nn.Module) -> None:
+        """Gives the language model another table of words."""
+        self.language_model.set_input_embeddings(value)
+
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> torch.nn.Module:
+        """Gives the language model's table of words more rows, or fewer, as transformers does."""
+        table = super().resize_token_embeddings(*args, **kwargs)
+        self.config.text_config.vocab_size = self.config.vocab_size = table.num_embeddings
+        return table
 
     def forward(
         self,

@@ -5,6 +5,8 @@ end of a row of cells, and hexadecimal digits, in which the IO processor writes 
 tells one request's windows from another's.
 """
 
+import copy
+import json
 from collections.abc import Iterable
 
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
@@ -31,6 +33,39 @@ def word_tokenizer(words: Iterable[str]) -> PreTrainedTokenizerFast:
     """
     known = sorted({word.lower() for word in words} - set(_DIGITS))
     return _tokenizer(known, pre_tokenizers.Whitespace(), normalizers.Lowercase())
+
+
+def with_words(
+    tokenizer: PreTrainedTokenizerFast, texts: Iterable[str]
+) -> PreTrainedTokenizerFast:
+    """A tokenizer that knows all words and signs of some texts, and else is as the one given.
+
+    The new ones come behind all others, so that what a model has learnt of those holds. Its table
+    of words must grow with them: `model.resize_token_embeddings(len(tokenizer))`.
+
+    Args:
+        tokenizer: One of whole words, as `word_tokenizer` makes. One that takes words apart is
+            given back as it is, for it has tokens for any word.
+        texts: Words, or sentences of them.
+    """
+    backend = tokenizer.backend_tokenizer
+    if not isinstance(backend.model, models.WordLevel):
+        return tokenizer
+    whole = json.loads(backend.to_str())
+    vocabulary = whole["model"]["vocab"]
+    new = {word for text in texts for word in _split(backend, text)} - tokenizer.get_vocab().keys()
+    vocabulary.update({word: i for i, word in enumerate(sorted(new), len(tokenizer))})
+    grown = copy.deepcopy(tokenizer)
+    grown._tokenizer = Tokenizer.from_str(json.dumps(whole))
+    return grown
+
+
+def _split(backend: Tokenizer, text: str) -> list[str]:
+    """The words of a text as they are looked up."""
+    normal = text if backend.normalizer is None else backend.normalizer.normalize_str(text)
+    if backend.pre_tokenizer is None:
+        return [normal]
+    return [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(normal)]
 
 
 def _tokenizer(
