@@ -46,7 +46,13 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
         self.contract = RasterContract.of(config)
         self._image_token_id: int = config.image_token_id
         self._tokenizer = renderer.get_tokenizer()
-        self._pending = PendingJobs(_digit_ids(self._tokenizer))
+        digits = _digit_ids(self._tokenizer)
+        if getattr(config, "answer_token_id", None) in digits:
+            raise ContractError(
+                f"config.json has answer_token_id={config.answer_token_id}, which is a digit for "
+                "the tokenizer: requests are told apart by the digits that end their prompts"
+            )
+        self._pending = PendingJobs(digits)
 
     def parse_data(self, data: object) -> RasterRequest | Job:
         """Reads a request (`parse_request` in the guides), unless that was done before.
