@@ -34,6 +34,32 @@ def test_misspelt_keys_of_the_language_model(kind: str, misspelt: str, meant: st
         make_instructed(text_config=text)
 
 
+@pytest.mark.parametrize(
+    ("misspelt", "meant"),
+    [
+        ("rope_thetta", "rope_theta"),
+        ("rope_typ", "rope_type"),
+        ("beta_fasst", "beta_fast"),
+        ("original_max_position_embedding", "original_max_position_embeddings"),
+    ],
+)
+@pytest.mark.parametrize("by_layer", [False, True])
+def test_misspelt_keys_of_positions(misspelt: str, meant: str, by_layer: bool) -> None:
+    given: dict[str, Any] = {
+        "rope_type": "yarn",
+        "rope_theta": 500.0,
+        "factor": 2.0,
+        "beta_fast": 32.0,
+        "original_max_position_embeddings": 64,
+    }
+    make_instructed(text_config=text_config().to_dict() | {"rope_parameters": dict(given)})
+    given[misspelt] = given.pop(meant)
+    wrong = {"full_attention": given} if by_layer else given
+    message = rf"text_config\.rope_parameters.* '{misspelt}', meant is '{meant}'"
+    with pytest.raises(ContractError, match=message):
+        make_instructed(text_config=text_config().to_dict() | {"rope_parameters": wrong})
+
+
 def test_keys_that_published_language_models_have() -> None:
     """What an older transformers wrote, and what only others read."""
     older = {

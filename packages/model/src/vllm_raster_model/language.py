@@ -17,7 +17,32 @@ _TOKENS = {
     for name in ("bos", "eos", "pad", "sep", "unk", "cls", "mask", "decoder_start", "forced_bos")
     for end in ("", "_id")
 }
-_UNUSABLE = (ArithmeticError, AttributeError, TypeError, ValueError, StrictDataclassError)
+_ROPE = {
+    "rope_type",
+    "rope_theta",
+    "factor",
+    "original_max_position_embeddings",
+    "partial_rotary_factor",
+    "attention_factor",
+    "beta_fast",
+    "beta_slow",
+    "short_factor",
+    "long_factor",
+    "low_freq_factor",
+    "high_freq_factor",
+    "mscale",
+    "mscale_all_dim",
+    "mrope_section",
+}
+"""What positions may be told by, in any of transformers' kinds."""
+_UNUSABLE = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+    StrictDataclassError,
+)
 
 
 def language_config(given: Any) -> PreTrainedConfig:
@@ -68,8 +93,9 @@ def refuse_misspelt(where: str, given: Iterable[str], known: Iterable[str]) -> N
         key: close[0]
         for key in sorted(set(given) - own - usual)
         if (close := get_close_matches(key, own, 1, _ALIKE))
-        # A longer name is another: `original_max_position_embeddings`.
+        # A longer or shorter name is another: `original_max_position_embeddings`.
         and not key.endswith(f"_{close[0]}")
+        and not close[0].endswith(f"_{key}")
     }
     if meant:
         told = ", ".join(f"{key!r}, meant is {other!r}" for key, other in meant.items())
@@ -91,9 +117,19 @@ def _parsed(given: Any) -> PreTrainedConfig:
     try:
         known = config_class().to_dict().keys() | config_class.attribute_map.keys()
         refuse_misspelt("text_config", given, known)
+        for name in ("rope_parameters", "rope_scaling"):
+            _refuse_misspelt_positions(f"text_config.{name}", given.get(name))
         config: PreTrainedConfig = config_class(**given)
     except ContractError:
         raise
     except _UNUSABLE as error:
         raise ContractError(f"text_config is not usable: {error}") from error
     return config
+
+
+def _refuse_misspelt_positions(where: str, given: Any) -> None:
+    if not isinstance(given, Mapping):
+        return
+    refuse_misspelt(where, given, _ROPE)
+    for name, one in given.items():  # some models have them by the kind of their layers
+        _refuse_misspelt_positions(f"{where}.{name}", one)
