@@ -90,7 +90,7 @@ class InstructionContract(_Part):
     """The prompt around a client's instruction, and instructions known from training."""
 
     template: str = "{instruction}<image>"
-    wordings: dict[str, tuple[str, ...]] = Field(min_length=1)
+    wordings: dict[str, Annotated[tuple[str, ...], Field(min_length=1)]] = Field(min_length=1)
 
     def prompt(self, instruction: str) -> str:
         """The whole prompt for an instruction."""

@@ -57,9 +57,15 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
         self._image_token_id: int = config.image_token_id
         self._tokenizer = renderer.tokenizer
         if self._tokenizer is None:
-            self._pending = PendingJobs(_stated_digit_ids(config, self.contract))
+            digits = _stated_digit_ids(config, self.contract)
         else:
-            self._pending = PendingJobs(_digit_ids(self._tokenizer))
+            digits = _digit_ids(self._tokenizer)
+        if getattr(config, "answer_token_id", None) in digits:
+            raise ContractError(
+                f"config.json has answer_token_id={config.answer_token_id}, which is a digit for "
+                "the tokenizer: requests are told apart by the digits that end their prompts"
+            )
+        self._pending = PendingJobs(digits)
         self._access = Access(settings)
         # Apart from all others, for a slow host keeps a thread busy.
         self._fetchers = ThreadPoolExecutor(_FETCHES, "raster-fetch")
