@@ -8,88 +8,28 @@ The folder holds
     masks/TARGET/NAME.tif      what is to be found there: 0 to 1, of the image's size
     wordings.json              {"TARGET": ["how it may be asked for", ...], ...}
 
-A target need not have a mask for every image. Where an image is invalid, or its mask NaN or a
-nodata value other than 0 and 1, nothing is learnt. OUT is what `vllm serve` starts.
+An image need not have a mask for every target. Where it is invalid, or its mask is NaN or nodata
+other than 0 and 1, nothing is learnt. Words that are new to the checkpoint are added to it. OUT is
+what `vllm serve` starts.
 """
 
 import argparse
 import json
-from dataclasses import dataclass
+from collections import deque
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import rasterio
 import torch
 import torch.nn.functional as F
-from torch.utils.data import DataLoader, Dataset
-from transformers import AutoProcessor, get_cosine_schedule_with_warmup
+from mask_folder import Example, MaskFolder
+from torch.utils.data import DataLoader
+from transformers import get_cosine_schedule_with_warmup
 
-from vllm_raster_model import RasterProcessor, register
+from vllm_raster_model import InstructedRasterConfig, RasterProcessor, with_words
 from vllm_raster_model.pytorch import InstructedRasterForImageToImage
 
 CHECKPOINT = Path(__file__).resolve().parents[1] / "tests" / "checkpoints" / "instructed"
-
-
-@dataclass(frozen=True)
-class Example:
-    """An image item, the words for what is asked of it, and the answer (height, width).
-
-    `known` is true where there is an answer.
-    """
-
-    item: dict[str, Any]
-    words: str
-    wanted: torch.Tensor
-    known: torch.Tensor
-
-
-class MaskFolder(Dataset[Example]):
-    """Windows of the folder's images, each with one of its targets, drawn at random."""
-
-    def __init__(self, folder: Path, side: int, length: int, seed: int = 0) -> None:
-        self.wordings: dict[str, list[str]] = json.loads((folder / "wordings.json").read_text())
-        self.pairs = [
-            (folder / "images" / mask.name, mask, target)
-            for target in self.wordings
-            for mask in sorted((folder / "masks" / target).glob("*.tif"))
-        ]
-        if not self.pairs:
-            raise SystemExit(
-                f"{folder} has no masks/TARGET/NAME.tif for any target of its wordings"
-            )
-        if silent := [target for target, wordings in self.wordings.items() if not wordings]:
-            raise SystemExit(f"{folder / 'wordings.json'} has no wording for {silent}")
-        self.side, self.length, self.seed = side, length, seed
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __getitem__(self, index: int) -> Example:
-        rng = np.random.default_rng((self.seed, index))
-        image, mask, target = self.pairs[rng.integers(len(self.pairs))]
-        with rasterio.open(image) as pixels, rasterio.open(mask) as answer:
-            if pixels.shape != answer.shape:
-                raise SystemExit(f"{mask} has the size {answer.shape}, its image {pixels.shape}")
-            window = self._window(pixels.height, pixels.width, rng)
-            values = pixels.read(window=window)
-            valid = (pixels.dataset_mask(window=window) > 0) & np.isfinite(values).all(axis=0)
-            wanted = answer.read(1, window=window).astype(np.float32)
-            known = np.isfinite(wanted)
-            # A 0 or a 1 is an answer, whatever the file calls nodata.
-            if answer.nodata not in (None, 0, 1):
-                known &= wanted != answer.nodata
-        if wrong := sorted({*wanted[known & ((wanted < 0) | (wanted > 1))].tolist()}):
-            raise SystemExit(f"{mask} has values such as {wrong[0]:g}, expected 0 to 1")
-        item = {"pixel_values": values, "valid": valid}
-        words = str(rng.choice(self.wordings[target]))
-        return Example(item, words, torch.from_numpy(wanted), torch.from_numpy(known & valid))
-
-    def _window(
-        self, height: int, width: int, rng: np.random.Generator
-    ) -> tuple[tuple[int, int], tuple[int, int]]:
-        top, left = (int(rng.integers(max(one - self.side, 0) + 1)) for one in (height, width))
-        return (top, min(top + self.side, height)), (left, min(left + self.side, width))
+STEPS_OF_THE_MEAN = 50
 
 
 def loss_of(
@@ -112,52 +52,119 @@ def loss_of(
     return torch.stack(losses).mean()
 
 
-def check_words(wordings: dict[str, list[str]], processor: RasterProcessor) -> None:
-    """Tells of words that the tokenizer does not know; what they alone tell apart is not learnt."""
-    tokenizer, targets = processor.tokenizer, dict[tuple[int, ...], str]()
+def learn_words(
+    model: InstructedRasterForImageToImage,
+    processor: RasterProcessor,
+    wordings: dict[str, list[str]],
+) -> None:
+    """Adds what the tokenizer lacks of the wordings, and of the template around them, in place."""
+    instructions = model.config.contract.instructions
+    around = instructions.template.replace("{instruction}", " ")
+    known = processor.tokenizer
+    told = [one for ones in wordings.values() for one in ones]
+    processor.tokenizer = with_words(known, [around, *told])
+    if new := sorted(processor.tokenizer.get_vocab().keys() - known.get_vocab().keys()):
+        print(f"New words: {', '.join(new)}")
+    if len(processor.tokenizer) > model.config.vocab_size:
+        model.resize_token_embeddings(len(processor.tokenizer))
+    targets = dict[tuple[int, ...], str]()
     for target, ones in wordings.items():
+        if target in instructions.wordings:
+            print(f"The wordings of {target!r} replace those that the checkpoint names")
         for one in ones:
-            ids = tokenizer(one)["input_ids"]
-            other = targets.setdefault(tuple(ids), target)
+            other = targets.setdefault(tuple(processor.tokenizer(one)["input_ids"]), target)
             if other != target:
                 raise SystemExit(
                     f"{one!r}, for {target!r}, has the tokens of a wording for {other!r}: the "
-                    "checkpoint cannot tell them apart. Use words that its tokenizer knows"
+                    "checkpoint cannot tell them apart"
                 )
-            if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids:
-                print(f"{one!r}, for {target!r}, has words that the checkpoint does not know")
+    model.config.raster["instructions"]["wordings"].update(wordings)
+
+
+def load(start: Path) -> tuple[InstructedRasterForImageToImage, RasterProcessor]:
+    config = start / "config.json"
+    if not config.is_file():
+        raise SystemExit(f"{config} is missing: --start must be the folder of a checkpoint")
+    kind, wanted = json.loads(config.read_text()).get("model_type"), InstructedRasterConfig
+    if kind != wanted.model_type:
+        raise SystemExit(
+            f"{config} has the model_type {kind!r}, which is not told what to map: --start must be "
+            f"a checkpoint of {wanted.model_type!r}"
+        )
+    # As it will be served, whatever the weights are stored in.
+    model = InstructedRasterForImageToImage.from_pretrained(start, dtype=torch.float32)
+    return model.eval(), RasterProcessor.from_pretrained(start)
+
+
+def positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1, got {text!r}")
+    return int(text)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path, help="with images, masks and wordings.json")
+    parser.add_argument("out", type=Path, help="folder to write the checkpoint to")
+    parser.add_argument("--start", type=Path, default=CHECKPOINT, help="checkpoint to go on from")
+    parser.add_argument("--steps", type=positive, default=500, help="batches to learn from (500)")
+    parser.add_argument("--batch", type=positive, default=8, help="windows in a batch (8)")
+    parser.add_argument(
+        "--side",
+        type=positive,
+        help="of a window, in pixels (64, or the checkpoint's largest, where that is less)",
+    )
+    parser.add_argument(
+        "--rate", type=float, default=5e-4, help="of learning, at its peak (0.0005)"
+    )
+    parser.add_argument(
+        "--mask-scale",
+        type=float,
+        default=1,
+        help="what stands for 1 in the masks, such as 255: they are divided by it (1)",
+    )
+    options = parser.parse_args()
+    if not 0 < options.mask_scale < np.inf:
+        parser.error(f"--mask-scale must be above 0, got {options.mask_scale:g}")
+    return options
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--start", type=Path, default=CHECKPOINT, help="checkpoint to go on from")
-    parser.add_argument("--steps", type=int, default=500)
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--side", type=int, default=64, help="of a window, in pixels")
-    parser.add_argument("--rate", type=float, default=5e-4, help="of learning, at its peak")
-    options = parser.parse_args()
-    register()
+    options = arguments()
     torch.manual_seed(0)
-    # As it will be served, whatever the weights are stored in.
-    model = InstructedRasterForImageToImage.from_pretrained(options.start, dtype=torch.float32)
-    model.eval()
-    processor = AutoProcessor.from_pretrained(options.start)
-    examples = MaskFolder(options.folder, options.side, options.steps * options.batch)
-    check_words(examples.wordings, processor)
-    model.config.raster["instructions"]["wordings"].update(examples.wordings)
-    template = model.config.contract.instructions.template
+    model, processor = load(options.start)
+    contract = model.config.contract
+    side = options.side or min(64, contract.tile.size)
+    if side > contract.tile.size:
+        raise SystemExit(f"--side may be {contract.tile.size} for this checkpoint, got {side}")
+    examples = MaskFolder(
+        options.folder,
+        contract.input,
+        side=side,
+        length=options.steps * options.batch,
+        scale=options.mask_scale,
+    )
+    learn_words(model, processor, examples.wordings)
     optimiser = torch.optim.AdamW(model.parameters(), lr=options.rate)
     schedule = get_cosine_schedule_with_warmup(optimiser, options.steps // 10, options.steps)
+    last = deque[float](maxlen=STEPS_OF_THE_MEAN)
     for step, batch in enumerate(DataLoader(examples, options.batch, collate_fn=list), 1):
-        loss = loss_of(model, processor, template, batch)
+        loss = loss_of(model, processor, contract.instructions.template, batch)
+        if not torch.isfinite(loss):
+            raise SystemExit(
+                f"The loss is {loss.item()} at step {step}, nothing is written: try a --rate below "
+                f"{options.rate:g}"
+            )
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
         schedule.step()
+        last.append(loss.item())
         if step % 10 == 0 or step == options.steps:
-            print(f"step {step} of {options.steps}, loss {loss.item():.4f}")
+            mean = np.mean(last)
+            print(f"step {step} of {options.steps}, loss {mean:.4f} (mean of {len(last)} steps)")
     model.save_pretrained(options.out)
     processor.save_pretrained(options.out)
 

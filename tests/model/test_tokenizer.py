@@ -89,7 +89,9 @@ class TestWithWords:
         assert grown("find snow")["input_ids"] == [22, 23]
         assert len(tokenizer) == 23
 
-    @pytest.mark.parametrize("texts", [[], ["Find"], ["a 0 f find", ""]])
+    @pytest.mark.parametrize(
+        "texts", [[], ["Find"], ["a 0 f find", ""], ["<bos>find<image>f <unk>"]]
+    )
     def test_nothing_new(self, texts: list[str]) -> None:
         tokenizer = word_tokenizer(["find"])
         assert with_words(tokenizer, texts).get_vocab() == tokenizer.get_vocab()

@@ -147,7 +147,7 @@ def _shown(
         return "", _stretched(bands, valid & np.isfinite(bands).all(axis=0))
     (values,) = _bands(result, valid.shape, [0])
     known = valid & np.isfinite(values)
-    if known.any() and not (0 <= values[known].min() and values[known].max() <= 1):
+    if known.any() and (values[known].min() < 0 or values[known].max() > 1):
         low, high = np.percentile(values[known], _STRETCH)
         values = np.clip((values - low) / max(high - low, 1e-6), 0, 1)
         title = f"{title} {low:.4g} – {high:.4g} {unit or ''}".strip()

@@ -7,6 +7,7 @@ tells one request's windows from another's.
 
 import copy
 import json
+import re
 from collections.abc import Iterable
 
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
@@ -35,9 +36,7 @@ def word_tokenizer(words: Iterable[str]) -> PreTrainedTokenizerFast:
     return _tokenizer(known, pre_tokenizers.Whitespace(), normalizers.Lowercase())
 
 
-def with_words(
-    tokenizer: PreTrainedTokenizerFast, texts: Iterable[str]
-) -> PreTrainedTokenizerFast:
+def with_words(tokenizer: PreTrainedTokenizerFast, texts: Iterable[str]) -> PreTrainedTokenizerFast:
     """A tokenizer that knows all words and signs of some texts, and else is as the one given.
 
     The new ones come behind all others, so that what a model has learnt of those holds. Its table
@@ -46,14 +45,17 @@ def with_words(
     Args:
         tokenizer: One of whole words, as `word_tokenizer` makes. One that takes words apart is
             given back as it is, for it has tokens for any word.
-        texts: Words, or sentences of them.
+        texts: Words, or sentences of them; special tokens within are no words.
     """
     backend = tokenizer.backend_tokenizer
     if not isinstance(backend.model, models.WordLevel):
         return tokenizer
     whole = json.loads(backend.to_str())
     vocabulary = whole["model"]["vocab"]
-    new = {word for text in texts for word in _split(backend, text)} - tokenizer.get_vocab().keys()
+    nothing = r"(?!)"
+    special = "|".join(map(re.escape, tokenizer.all_special_tokens)) or nothing
+    parts = [part for text in texts for part in re.split(special, text)]
+    new = {word for part in parts for word in _split(backend, part)} - tokenizer.get_vocab().keys()
     vocabulary.update({word: i for i, word in enumerate(sorted(new), len(tokenizer))})
     grown = copy.deepcopy(tokenizer)
     grown._tokenizer = Tokenizer.from_str(json.dumps(whole))
