@@ -6,6 +6,7 @@ argument is the most tokens a step of the engine may take.
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,13 @@ def difference(first: list[torch.Tensor], second: list[torch.Tensor]) -> float:
     return max(float((a - b).abs().max()) for a, b in zip(first, second, strict=True))
 
 
+def refusal(ask: Callable[[], Any]) -> str:
+    try:
+        return f"not refused: {ask()}"
+    except ValueError as error:
+        return str(error)
+
+
 def main(checkpoint: str, out: str, budget: str) -> None:
     llm = LLM(checkpoint, max_num_batched_tokens=int(budget))
     tokenizer = llm.get_tokenizer()
@@ -61,6 +69,11 @@ def main(checkpoint: str, out: str, budget: str) -> None:
     pair, two = windows[1:3], "water<image>trees<image>"
     first, second = (values([prompt(pair, prompt=two)], image=i)[0] for i in (0, 1))
     (last,) = values([prompt(pair, prompt=two)])
+    refused = [
+        refusal(lambda: values([prompt(pair, prompt=two)], image=2)),
+        refusal(lambda: values([{"prompt": "trees"}])),
+    ]
+    (again,) = values([prompt(pair, prompt=two)])
 
     model = InstructedRasterForImageToImage.from_pretrained(checkpoint).eval()
     processor = AutoProcessor.from_pretrained(checkpoint)
@@ -78,9 +91,10 @@ def main(checkpoint: str, out: str, budget: str) -> None:
         "image_not_named": difference(unnamed, batch),
         "two_images": difference([first, second], plain_pair),
         "last_image": difference([last], [second]),
+        "after_refusals": difference([again], [last]),
         "another_instruction": difference(other, batch[1:2]),
     }
-    Path(out).write_text(json.dumps(figures))
+    Path(out).write_text(json.dumps({"differences": figures, "refusals": refused}))
 
 
 if __name__ == "__main__":

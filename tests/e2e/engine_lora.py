@@ -108,7 +108,10 @@ def main(checkpoint: str, out: str, budget: str, *rest: str) -> None:
         for a, b in zip(one, other, strict=True)
     )
     if scene:
-        request = {"data": base64.b64encode(Path(scene[0]).read_bytes()).decode(), "prompt": "snow"}
+        request = {
+            "data": base64.b64encode(Path(scene[0]).read_bytes()).decode(),
+            "prompt": "water",
+        }
         figures["scenes"] = [
             llm.encode({"data": request}, pooling_task="plugin", lora_request=one, use_tqdm=False)[
                 0

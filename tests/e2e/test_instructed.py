@@ -4,16 +4,22 @@ import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import httpx
 import numpy as np
 import numpy.typing as npt
 import pytest
 import rasterio
+import torch
 
 from vllm_raster_io import LocalServer, RasterClient, ServiceError
+from vllm_raster_model.processor import RasterProcessor
+from vllm_raster_model.pytorch import InstructedRasterForImageToImage
 
 from ..checkpoints.instructions import MASKS, TARGETS, UNSEEN, WORDINGS
 from ..checkpoints.land_cover_labels import HELD_OUT, index_labels
+from ..factories import make_raster
 from .conftest import SCENES, TESTS
 from .scripts import run
 
@@ -95,8 +101,22 @@ def test_the_words_are_really_used(client: RasterClient) -> None:
     trees, soil = answer(client, "trees"), answer(client, "bare soil")
     assert np.mean((trees > 0.5) != (soil > 0.5)) > 0.2
     assert agreement("bare ground", trees) < 0.2
-    nonsense = answer(client, "zebra crossing")
-    assert np.abs(nonsense - trees).max() > 0.1
+    assert np.abs(answer(client, "zebra trees") - trees).max() > 0.01
+
+
+def test_words_that_are_not_known_are_told(client: RasterClient) -> None:
+    notes = client.map(SCENES["town"], prompt="find the tall trees").answer.effective.notes
+    assert any("does not know 'tall' of `prompt`" in one for one in notes)
+    assert not client.map(SCENES["town"], prompt="find the trees").answer.effective.notes
+    with pytest.raises(ServiceError, match=r"400: `prompt` has no word .* got 'zebra', 'crossing'"):
+        client.map(SCENES["town"], prompt="zebra crossing")
+
+
+def test_a_prompt_beside_data_is_refused(client: RasterClient, instructed: LocalServer) -> None:
+    body = {"data": {"data": ""}, "prompt": "find the trees"}
+    response = httpx.post(f"{instructed.url}/pooling", json=body, timeout=60)
+    assert response.status_code == 400
+    assert "`prompt` must stand within the body's `data`" in response.json()["error"]["message"]
 
 
 def test_values_are_shares(client: RasterClient) -> None:
@@ -113,7 +133,7 @@ def test_answer_repeats_the_prompt(client: RasterClient) -> None:
     assert result.answer.kind == "values"
 
 
-@pytest.mark.parametrize("prompt", [None, " "])
+@pytest.mark.parametrize("prompt", [None, "", " "])
 def test_a_prompt_is_needed(client: RasterClient, prompt: str | None) -> None:
     with pytest.raises(ServiceError, match=r"400: `prompt` must say what to map.*'trees'"):
         client.map(SCENES["town"], prompt=prompt)
@@ -128,15 +148,16 @@ def test_a_prompt_is_only_words(client: RasterClient, prompt: str) -> None:
 
 # The longest prompt of the comparison is longer than the smaller budget: it is split.
 @pytest.fixture(scope="module", params=["4096", "50"])
-def differences(
+def figures(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, float]:
+) -> dict[str, Any]:
     out = tmp_path_factory.mktemp("instructed") / "differences.json"
     run(TESTS / "e2e" / "engine_instructed.py", CHECKPOINT, out, request.param)
     return json.loads(Path(out).read_text())
 
 
-def test_engine_and_plain_pytorch_agree(differences: dict[str, float]) -> None:
+def test_engine_and_plain_pytorch_agree(figures: dict[str, Any]) -> None:
+    differences = figures["differences"]
     other = differences.pop("another_instruction")
     assert other > 0.1
     assert all(one <= 1e-3 for one in differences.values()), differences
@@ -148,3 +169,34 @@ def test_prompts_that_are_put_off_halfway(tmp_path: Path) -> None:
     figures = json.loads(out.read_text())
     assert max(figures["put_off"], default=0) > 0
     assert figures["difference"] <= 1e-3
+
+
+def test_images_that_are_not_there_are_refused(figures: dict[str, Any]) -> None:
+    out_of_range, none = figures["refusals"]
+    assert "asks for the image 2, but those of the prompt are counted from 0 to 1" in out_of_range
+    assert "The prompt has no image to map" in none
+
+
+def test_two_images_in_a_prompt(tmp_path: Path) -> None:
+    """The example, with scenes of two sizes, one of them of no whole cells."""
+    scenes = [tmp_path / "before.tif", tmp_path / "after.tif"]
+    for i, (scene, size) in enumerate(zip(scenes, [(40, 70), (300, 33)], strict=True)):
+        scene.write_bytes(make_raster(height=size[0], width=size[1], seed=i))
+    script = TESTS.parent / "examples" / "before_and_after.py"
+    printed = run(script, *scenes, tmp_path / "out", "--prompt", "map the forest")
+    assert "before: (1, 48, 80), mean 0." in printed
+    assert "after: (1, 128, 48), mean 0." in printed
+    items = [{"pixel_values": read(one)[:, :128]} for one in scenes]
+    model = InstructedRasterForImageToImage.from_pretrained(CHECKPOINT).eval()
+    processor = RasterProcessor.from_pretrained(CHECKPOINT)
+    with torch.inference_mode():
+        expected = model(**processor(images=items, text="map the forest<image>" * 2))
+    for scene, item, right in zip(scenes, items, expected, strict=True):
+        height, width = item["pixel_values"].shape[1:]
+        found = read(tmp_path / "out" / scene.name)
+        np.testing.assert_allclose(found, right[:, :height, :width], atol=1e-4)
+
+
+def read(path: Path) -> Values:
+    with rasterio.open(path) as dataset:
+        return dataset.read()

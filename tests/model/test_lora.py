@@ -16,6 +16,7 @@ from vllm.model_executor.models.interfaces import supports_lora
 from vllm.model_executor.utils import get_packed_modules_mapping
 
 from vllm_raster_model import engine
+from vllm_raster_model.errors import WeightsError
 from vllm_raster_model.instructed import InstructedRasterForImageToImage
 from vllm_raster_model.plain import RasterForImageToImage
 
@@ -86,20 +87,30 @@ def test_every_layer_is_found(serving: InstructedServing, tmp_path: Path) -> Non
         assert f"{parent}.{found}" in served
 
 
-UNKNOWN = [
-    "predictor.network.encoder.blocks.0.attn.qkv",
-    "projector.linear",
-    "head.weights",
+NOT_THERE = "which the language model does not have"
+UNKNOWN = {
+    "predictor.network.encoder.blocks.0.attn.qkv": "a part of the vision encoder",
+    "projector.linear": "the projector",
+    "head.weights": "a part of the dense head",
     # Of a deeper language model, of another path to it, of its read-out into words.
-    "language_model.layers.7.self_attn.q_proj",
-    "language_model.layers.1.self_attn.qkv_proj",
-    "language_model.model.layers.1.self_attn.q_proj",
-    "model.layers.1.self_attn.q_proj",
-    "layers.1.self_attn.q_proj",
-    "language_model.lm_head",
-    "language_model.layers.1.self_attnXq_proj",
-    f"x.{LAYER}",
-]
+    "language_model.layers.7.self_attn.q_proj": NOT_THERE,
+    "language_model.layers.1.self_attn.qkv_proj": NOT_THERE,
+    "language_model.model.layers.1.self_attn.q_proj": NOT_THERE,
+    "model.layers.1.self_attn.q_proj": NOT_THERE,
+    "layers.1.self_attn.q_proj": NOT_THERE,
+    "language_model.lm_head": NOT_THERE,
+    "language_model.layers.1.self_attnXq_proj": NOT_THERE,
+    f"x.{LAYER}": NOT_THERE,
+}
+
+
+def save_loras(folder: Path, *names: str) -> None:
+    weights = {
+        f"{name}.lora_{end}.weight": torch.ones(shape)
+        for name in names
+        for end, shape in (("A", (4, 64)), ("B", (64, 4)))
+    }
+    save_adapter(folder, weights)
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
@@ -107,17 +118,18 @@ UNKNOWN = [
 def test_refuses_what_is_not_there(
     llama: InstructedServing, name: str, prefix: str, tmp_path: Path
 ) -> None:
-    weights = {
-        f"{prefix}{module}.lora_{end}.weight": torch.ones(shape)
-        for module in (LAYER, name)
-        for end, shape in (("A", (4, 64)), ("B", (64, 4)))
-    }
-    save_adapter(tmp_path / "adapter", weights)
-    with pytest.raises(ValueError, match=r"expected target modules in .* but received") as caught:
+    save_loras(tmp_path / "adapter", f"{prefix}{LAYER}", f"{prefix}{name}")
+    targets = sorted(set(TARGETS) - {WORDS})
+    message = f"weights for {name!r}, {UNKNOWN[name]}. An adapter .* target_modules={targets}, or"
+    with pytest.raises(WeightsError, match=message.replace("[", r"\[")):
         load(llama.model, tmp_path / "adapter")
-    last = name.rpartition(".")[2]
-    assert f"{last}.not_in_the_language_model'" in str(caught.value)
-    assert "layers.1.self_attn.q_proj'" not in str(caught.value)
+
+
+def test_refuses_whole_weights(llama: InstructedServing, tmp_path: Path) -> None:
+    save_adapter(tmp_path / "adapter", {f"{PREFIX}head.weights.bias": torch.ones(3)})
+    message = "weights for 'head.weights.bias', which it was to replace as a whole"
+    with pytest.raises(WeightsError, match=message):
+        load(llama.model, tmp_path / "adapter")
 
 
 def test_adapters_are_kept_in_float32(llama: InstructedServing) -> None:

@@ -6,7 +6,14 @@ that are not named here are left alone.
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from vllm_raster_io.errors import ContractError
 
@@ -86,11 +93,25 @@ class OutputContract(_Part):
         return -(-pixels // self.downscale) * self.upscale
 
 
+Wordings = dict[str, tuple[str, ...]]
+"""How each thing may be asked for."""
+
+
 class InstructionContract(_Part):
     """The prompt around a client's instruction, and instructions known from training."""
 
     template: str = "{instruction}<image>"
-    wordings: dict[str, Annotated[tuple[str, ...], Field(min_length=1)]] = Field(min_length=1)
+    wordings: Wordings
+
+    @field_validator("wordings")
+    @classmethod
+    def _something_to_ask_for(cls, wordings: Wordings) -> Wordings:
+        if not wordings or not all(wordings.values()):
+            raise ValueError(
+                "there must be at least one target, each with at least one way to ask for it, as "
+                'in {"trees": ["find the trees"]}: clients that send no prompt are shown them'
+            )
+        return wordings
 
     def prompt(self, instruction: str) -> str:
         """The whole prompt for an instruction."""

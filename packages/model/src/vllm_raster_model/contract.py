@@ -14,6 +14,7 @@ from pydantic import (
     Field,
     Tag,
     ValidationError,
+    field_validator,
     model_validator,
 )
 
@@ -186,6 +187,10 @@ class OutputContract(_Part):
         return len(self.classes or self.bands)
 
 
+Wordings = dict[str, tuple[str, ...]]
+"""How each thing may be asked for."""
+
+
 class InstructionContract(_Part):
     """What an instructed checkpoint may be told, and how it was told in training.
 
@@ -196,7 +201,17 @@ class InstructionContract(_Part):
     """
 
     template: str = "{instruction}<image>"
-    wordings: dict[str, Annotated[tuple[str, ...], Field(min_length=1)]] = Field(min_length=1)
+    wordings: Wordings
+
+    @field_validator("wordings")
+    @classmethod
+    def _something_to_ask_for(cls, wordings: Wordings) -> Wordings:
+        if not wordings or not all(wordings.values()):
+            raise ValueError(
+                "there must be at least one target, each with at least one way to ask for it, as "
+                'in {"trees": ["find the trees"]}: clients that send no prompt are shown them'
+            )
+        return wordings
 
     @model_validator(mode="after")
     def _words_before_the_image(self) -> Self:

@@ -1,4 +1,4 @@
-"""The seam to vLLM: this and `engine_reading.py` alone touch its moving parts.
+"""The seam to vLLM: this, `engine_reading.py` and `engine_requests.py` touch its moving parts.
 
 Everything else imports vLLM's names from here. Written for vLLM 0.32, read against 0.33; where
 the written guides of 2025 call a hook by another name, the docstring at its definition says so.
@@ -6,7 +6,8 @@ the written guides of 2025 call a hook by another name, the docstring at its def
 
 import logging
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import nn
@@ -24,6 +25,7 @@ from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
 from vllm.model_executor.layers.attention import MMEncoderAttention
 from vllm.model_executor.layers.linear import (
     ColumnParallelLinear,
+    LinearBase,
     QKVParallelLinear,
     RowParallelLinear,
 )
@@ -220,6 +222,28 @@ def language_model(vllm_config: VllmConfig, text_config: Any, prefix: str) -> nn
     return model
 
 
+class AdapterNames(WeightsMapper):
+    """By what name vLLM has the module that a weight of an adapter is for.
+
+    Args:
+        served: From the weight's name in the adapter to vLLM's; raises where there is none.
+    """
+
+    def __init__(self, served: Callable[[str], str]) -> None:
+        super().__init__()
+        self.served = served
+
+    def map_name(self, key: str) -> str:
+        """The name that vLLM has."""
+        return self.served(key)
+
+    _map_name = map_name
+
+    def get_rename_mapper(self) -> Self:
+        """Nothing is done here but renaming."""
+        return self
+
+
 def keep_adapters_apart() -> None:
     """Has tokens without an adapter be read without one on a CPU; may be called twice.
 
@@ -255,12 +279,14 @@ def configuration(vllm_config: VllmConfig) -> Any:
 
 __all__ = [
     "MULTIMODAL_REGISTRY",
+    "AdapterNames",
     "AllPool",
     "BaseDummyInputsBuilder",
     "BaseMultiModalProcessor",
     "BaseProcessingInfo",
     "ImageSize",
     "IsAttentionFree",
+    "LinearBase",
     "ModalityDataItems",
     "MultiModalDataDict",
     "MultiModalDataItems",
@@ -290,7 +316,6 @@ __all__ = [
     "TimingContext",
     "VllmConfig",
     "VllmLayers",
-    "WeightsMapper",
     "attn_type",
     "batch_tokens",
     "configuration",

@@ -8,7 +8,6 @@ Adapters (LoRA) are vLLM's own, and reach the language model: its linear layers 
 words, of which it says itself what vLLM has joined.
 """
 
-import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,19 +16,21 @@ from torch import nn
 
 from vllm_raster_model.engine import (
     MULTIMODAL_REGISTRY,
+    AdapterNames,
+    LinearBase,
     MultiModalEmbeddings,
     MultiModelKeys,
     SupportsLoRA,
     SupportsMultiModal,
     VllmConfig,
     VllmLayers,
-    WeightsMapper,
     batch_tokens,
     configuration,
     keep_adapters_apart,
     language_model,
     merge_cells,
 )
+from vllm_raster_model.errors import WeightsError
 from vllm_raster_model.head import CellProjector, DenseHead
 from vllm_raster_model.multimodal import (
     RasterDummyInputs,
@@ -42,7 +43,11 @@ from vllm_raster_model.predictor import WindowPredictor, predicted_cells
 from vllm_raster_model.weights import load_language_model, load_strictly
 
 _LANGUAGE_MODEL = "language_model."
-_NOT_ADAPTABLE = "not_in_the_language_model"
+_PARTS = {
+    "predictor": "a part of the vision encoder",
+    "projector": "the projector",
+    "head": "a part of the dense head",
+}
 
 
 @MULTIMODAL_REGISTRY.register_processor(
@@ -162,21 +167,32 @@ class InstructedRasterForImageToImage(nn.Module, SupportsMultiModal, SupportsLoR
         return self.head(hidden, features)
 
 
-def _adapter_names(language_model: nn.Module) -> WeightsMapper:
+def _adapter_names(language_model: nn.Module) -> AdapterNames:
     """How modules that an adapter names become those that vLLM has.
 
     PEFT names them as the model in plain PyTorch does. What an adapter has for a module that is
-    not there vLLM would leave out in silence: it gets a name that vLLM refuses.
+    not there vLLM would leave out in silence: that is refused here.
     """
     joined = language_model.packed_modules_mapping
-    known = set()
-    for name, _ in language_model.model.named_modules():
+    known, targets = set(), set()
+    for name, module in language_model.model.named_modules():
         parent, dot, last = name.rpartition(".")
-        known |= {re.escape(parent + dot + one) for one in joined.get(last, [last])}
-    theirs = rf"{re.escape(_LANGUAGE_MODEL)}(?:{'|'.join(sorted(known))})"
-    return WeightsMapper(
-        orig_to_new_regex={
-            re.compile(rf"^(?!{theirs}\.lora_)(.+)(?=\.lora_)"): rf"\1.{_NOT_ADAPTABLE}"
-        },
-        orig_to_new_prefix={_LANGUAGE_MODEL: f"{_LANGUAGE_MODEL}model."},
-    )
+        theirs = joined.get(last, [last])
+        known |= {f"{_LANGUAGE_MODEL}{parent}{dot}{one}" for one in theirs}
+        if isinstance(module, LinearBase):
+            targets |= {*theirs}
+
+    def served(name: str) -> str:
+        module, is_lora, _ = name.partition(".lora_")
+        if is_lora and module in known:
+            return name.replace(_LANGUAGE_MODEL, f"{_LANGUAGE_MODEL}model.", 1)
+        part = _PARTS.get(module.partition(".")[0], "which the language model does not have")
+        if not is_lora:
+            part = "which it was to replace as a whole"
+        raise WeightsError(
+            f"The adapter has weights for {module!r}, {part}. An adapter may have them for layers "
+            f"of the language model alone: make it with target_modules={sorted(targets)}, or some "
+            "of these"
+        )
+
+    return AdapterNames(served)

@@ -1,0 +1,68 @@
+"""What is asked of the engine for an image that is not there is refused in front of it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from vllm.config import set_current_vllm_config
+from vllm.pooling_params import PoolingParams
+from vllm.v1.engine.input_processor import InputProcessor
+
+from vllm_raster_model.engine_requests import check_images_asked_for
+from vllm_raster_model.errors import ImageItemError
+
+from .instructed import FIND, IMAGE, WATER
+from .items import window
+from .serving import InstructedServing
+
+TASK = "token_classify"
+
+
+@pytest.fixture
+def front(serving: InstructedServing) -> InputProcessor:
+    with set_current_vllm_config(serving.vllm_config):
+        return InputProcessor(serving.vllm_config)
+
+
+def ask(front: InputProcessor, images: int, ids: Sequence[int], asked: Any = None) -> Any:
+    prompt: dict[str, Any] = {"prompt_token_ids": list(ids)}
+    if images:
+        prompt["multi_modal_data"] = {"image": [window(8, 8 * (i + 1)) for i in range(images)]}
+    params = PoolingParams(task=TASK, extra_kwargs=asked)
+    return front.process_inputs("request", prompt, params, (TASK,))
+
+
+@pytest.mark.parametrize(
+    ("images", "asked"),
+    [(1, None), (1, {}), (1, {"image": 0}), (2, None), (2, {"image": 0}), (2, {"image": 1})],
+)
+def test_an_image_that_is_there(front: InputProcessor, images: int, asked: Any) -> None:
+    request = ask(front, images, [FIND, WATER], asked)
+    assert len(request.mm_features) == images
+    assert request.pooling_params.extra_kwargs == asked
+
+
+@pytest.mark.parametrize("number", [2, -1, 1.0, "0", True, None, [0]])
+def test_an_image_that_is_not(front: InputProcessor, number: Any) -> None:
+    message = r"asks for the image .*, but those of the prompt are counted from 0 to 1$"
+    with pytest.raises(ImageItemError, match=message):
+        ask(front, 2, [FIND, IMAGE, WATER, IMAGE], {"image": number})
+
+
+@pytest.mark.parametrize("asked", [None, {"image": 0}])
+def test_no_image_at_all(front: InputProcessor, asked: Any) -> None:
+    with pytest.raises(ImageItemError, match="The prompt has no image to map: put one"):
+        ask(front, 0, [FIND, WATER], asked)
+
+
+def test_other_models_are_left_alone(
+    front: InputProcessor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(front.model_config, "hf_config", object())
+    assert ask(front, 0, [FIND], {"image": 7}).mm_features is None
+
+
+def test_it_is_looked_at_once() -> None:
+    before = InputProcessor.process_inputs
+    check_images_asked_for()
+    assert InputProcessor.process_inputs is before
