@@ -12,7 +12,7 @@ from vllm_raster_io.blending import Mosaic, Profile
 from vllm_raster_io.contract import RasterContract
 from vllm_raster_io.coordinates import find_coordinates
 from vllm_raster_io.deadlines import Deadline
-from vllm_raster_io.errors import RequestError, ServingError, TilingError
+from vllm_raster_io.errors import LimitError, RequestError, ServingError, TilingError
 from vllm_raster_io.limits import LIMITS
 from vllm_raster_io.maps import RasterMap, class_dtype, class_map, value_map, write_geotiff
 from vllm_raster_io.requests import ClassSummary, Effective, RasterAnswer, RasterRequest
@@ -84,15 +84,20 @@ class Job:
 
         Raises:
             ServingError: The maps are not those of this scene's windows.
+            LimitError: It takes too long, or nobody waits for it any more.
         """
         output = self.contract.output
         mosaic = Mosaic(self.tiling, output.channels, output.upscale, _BLENDING)
         try:
             for window, scores in zip(self.windows, maps, strict=True):
+                self._go_on()
                 height, width = output.extent(window.height), output.extent(window.width)
                 mosaic.feed(window, scores[:, :height, :width])
+        except LimitError:
+            raise
         except (TilingError, ValueError) as error:
             raise ServingError(f"The network's maps do not fit the scene: {error}") from error
+        self._go_on()
         invalid = self._invalid_pixels()
         if output.kind == "classes":
             raster = class_map(mosaic.class_ids(class_dtype(output.channels)), invalid)
@@ -100,9 +105,19 @@ class Job:
             raster = value_map(mosaic.data(), invalid)
         return self._describe(raster, int(np.count_nonzero(invalid)), request_id)
 
+    def give_up(self) -> None:
+        """Says that nobody waits for the map any more, from any thread."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+
     def close(self) -> None:
         """Gives the scene's memory back."""
         self.series.close()
+
+    def _go_on(self) -> None:
+        """Ends the work where nobody waits for it any more."""
+        if self._deadline is not None:
+            self._deadline.remaining()
 
     def _read(self, window: Window) -> Loaded:
         pixels, valid = self.series.read(window)
@@ -129,9 +144,9 @@ class Job:
         output, dataset = self.contract.output, self.series.dataset
         _, height, width = raster.pixels.shape
         crs = dataset.crs or dataset.gcps[1]
+        self._go_on()
         content = write_geotiff(raster, dataset, output, self.series.tags)
-        if self._target is not None and self._deadline is not None:
-            self._deadline.remaining()  # or nobody waits for the file
+        self._go_on()
         data_format, data = deliver(content, self._target)
         return RasterAnswer(
             data_format=data_format,

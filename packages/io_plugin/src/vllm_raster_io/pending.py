@@ -51,7 +51,7 @@ class PendingJobs:
         except RuntimeError:
             task = None
         if task is not None:
-            task.add_done_callback(lambda _: self._drop(key))
+            task.add_done_callback(lambda _: self._end(key, job))
         else:
             thread = threading.get_ident()
             with self._lock:
@@ -82,6 +82,11 @@ class PendingJobs:
         # The model may have put a token of its own behind the key.
         digits = [one for one in prompt[-2 * _KEY_LENGTH :] if one in self._digit_ids]
         return tuple(digits[-_KEY_LENGTH:])
+
+    def _end(self, key: tuple[int, ...], job: Job) -> None:
+        job.give_up()
+        # Apart, for it waits for a window that is being read.
+        asyncio.get_running_loop().run_in_executor(None, self._drop, key)
 
     def _drop(self, key: tuple[int, ...]) -> None:
         with self._lock:
