@@ -199,3 +199,21 @@ def test_a_long_string_that_is_no_base64() -> None:
 def test_no_json(body: bytes) -> None:
     with pytest.raises(json.JSONDecodeError):
         read(body, 10)
+
+
+def test_what_is_no_file_is_not_kept_for_ever() -> None:
+    reader = BodyReader()
+    reader.feed(b'{"data": {"data": ["')
+    for _ in range(40):
+        reader.feed(b'A", "' * 100_000)
+    assert len(reader.rest) < 2**25
+    with pytest.raises(LimitError, match="more than 16777216 bytes besides the files"):
+        reader.parse()
+
+
+def test_a_client_is_gone_before_the_end() -> None:
+    reader = BodyReader()
+    reader.feed(json.dumps({"data": TEXT})[:-10].encode())
+    [upload] = reader._uploads.values()
+    reader.close()
+    assert upload.memory.closed

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from vllm_raster_io.access import Access, deliver
 from vllm_raster_io.blending import Mosaic, Profile
+from vllm_raster_io.closing import Closing
 from vllm_raster_io.contract import RasterContract
 from vllm_raster_io.coordinates import find_coordinates
 from vllm_raster_io.deadlines import Deadline
@@ -25,7 +26,7 @@ _SPECIAL_WORDS = ("<image>", "<row>")
 """What stands for the image in a prompt, where the checkpoint's template puts it."""
 
 
-class Job:
+class Job(Closing):
     """Cuts a scene into image items, and puts the maps of its windows together.
 
     Args:
