@@ -14,7 +14,8 @@ from .seeds import seeds
 _TEXTS = ("", "x", "\0", "../../etc/passwd", "/etc/passwd", "é" * 100, "file:///etc/passwd",
           "https://example.org/a.tif", "/vsicurl?url=http://127.0.0.1/", "2024-06-01", "nan",
           "none", "EPSG:4326", "EPSG:32632", "EPSG:9999999", "BLUE", "B02", "map.tif", "null",
-          "\ud800", "2024-02-30", "9999-12-31T23:59:59+14:00", "<image>", "-1", "1e999")  # fmt: skip
+          "\ud800", "2024-02-30", "9999-12-31T23:59:59+14:00", "<image>", "-1",
+          "1e999")  # fmt: skip
 _NUMBERS = (0, 1, -1, 2, 3, 4, 16, 32, 64, 100, 255, 256, 65535, 65536, 2**31, 2**63, 2**64, 10**30,
             0.0, 0.5, -0.5, 1.5, 10.0, 30.0, 1e-9, 1e-300, 1e300, float("nan"), float("inf"),
             float("-inf"), True, False)  # fmt: skip
