@@ -48,9 +48,10 @@ class TestByOrder:
         "names",
         [
             [None] * 4,
-            ["B02", "B03", "B04", "B08"],
+            ["1st", "2nd", "3rd", "4th"],
             ["BLUE", None, None, None],
-            ["BLUE", "GREEN", "RED", "B08"],
+            ["BLUE", "GREEN", "RED", "last"],
+            ["blue", "B03", None, "B08"],
         ],
     )
     def test_where_no_name_says_otherwise(self, names: list[str | None]) -> None:

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from vllm_raster_io import RasterClient, ServiceError
+from vllm_raster_io.answers import ClassSummary, Effective, RasterAnswer
 from vllm_raster_io.cli import app
-from vllm_raster_io.requests import ClassSummary, Effective, RasterAnswer
 
 Handler = Callable[[httpx.Request], httpx.Response]
 

@@ -13,6 +13,7 @@ from rasterio.io import DatasetReader, MemoryFile
 from rasterio.transform import RPCTransformer
 
 from vllm_raster_io import jobs
+from vllm_raster_io.answers import RasterAnswer
 from vllm_raster_io.blending import Mosaic
 from vllm_raster_io.client import MapResult
 from vllm_raster_io.contract import OutputContract, RasterContract
@@ -21,7 +22,7 @@ from vllm_raster_io.jobs import Job
 from vllm_raster_io.limits import Limits
 from vllm_raster_io.maps import opened
 from vllm_raster_io.previews import true_colour, value_preview
-from vllm_raster_io.requests import RasterAnswer, RasterRequest
+from vllm_raster_io.requests import RasterRequest
 from vllm_raster_io.tiling import Tiling, Window
 
 from ..factories import make_raster

@@ -12,6 +12,7 @@ from rasterio.io import MemoryFile
 from rasterio.warp import transform
 
 from vllm_raster_io import jobs
+from vllm_raster_io.answers import RasterAnswer
 from vllm_raster_io.contract import RasterContract
 from vllm_raster_io.errors import (
     AccessError,
@@ -23,7 +24,7 @@ from vllm_raster_io.errors import (
 )
 from vllm_raster_io.jobs import Job
 from vllm_raster_io.limits import Limits
-from vllm_raster_io.requests import RasterAnswer, RasterRequest
+from vllm_raster_io.requests import RasterRequest
 from vllm_raster_io.uploads import Upload
 
 from ..factories import make_raster

@@ -15,9 +15,10 @@ from rasterio.io import MemoryFile
 from vllm.pooling_params import PoolingParams
 
 from vllm_raster_io import plugin
+from vllm_raster_io.answers import RasterAnswer
 from vllm_raster_io.errors import ContractError, RasterError, RequestError, ServingError
 from vllm_raster_io.plugin import RasterIOProcessor
-from vllm_raster_io.requests import RasterAnswer, RasterRequest
+from vllm_raster_io.requests import RasterRequest
 from vllm_raster_io.uploads import Upload
 
 from ..factories import make_raster

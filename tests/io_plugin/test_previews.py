@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from vllm_raster_io import MapResult, RasterError
+from vllm_raster_io.answers import ClassSummary, Effective, RasterAnswer
 from vllm_raster_io.previews import class_preview, true_colour, value_preview
-from vllm_raster_io.requests import ClassSummary, Effective, RasterAnswer
 
 from ..factories import make_raster
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import httpx
 
+from vllm_raster_io.answers import RasterAnswer
 from vllm_raster_io.closing import Closing
 from vllm_raster_io.errors import ServiceError
-from vllm_raster_io.requests import RasterAnswer
 
 Source = str | Path | bytes
 """A file's path, or its bytes."""

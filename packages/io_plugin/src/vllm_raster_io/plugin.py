@@ -11,6 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 from vllm_raster_io.access import Access
+from vllm_raster_io.answers import RasterAnswer
 from vllm_raster_io.contract import RasterContract
 from vllm_raster_io.deadlines import Deadline
 from vllm_raster_io.engine import (
@@ -29,7 +30,7 @@ from vllm_raster_io.jobs import Job
 from vllm_raster_io.limits import LIMITS
 from vllm_raster_io.pending import PendingJobs
 from vllm_raster_io.rasters import accept_missing_reference
-from vllm_raster_io.requests import RasterAnswer, RasterRequest
+from vllm_raster_io.requests import RasterRequest
 from vllm_raster_io.settings import Settings
 
 _DIGITS = "0123456789abcdef"

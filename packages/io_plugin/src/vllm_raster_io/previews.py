@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
+from vllm_raster_io.answers import ClassSummary
 from vllm_raster_io.client import MapResult
 from vllm_raster_io.errors import RasterError
 from vllm_raster_io.maps import opened, rgb
 from vllm_raster_io.rasters import Scene
-from vllm_raster_io.requests import ClassSummary
 from vllm_raster_io.tiling import Window
 from vllm_raster_io.uploads import Upload
 

@@ -160,8 +160,13 @@ class Scene(Closing):
         for mask in masks:
             valid &= mask > 0
         for band, index in zip(pixels, indices, strict=True):
-            _exclude(valid, band, self._dataset.nodatavals[index])
+            _exclude(valid, band, self._nodata[index])
         return pixels, valid
+
+    def take_nodata(self, value: float | None) -> None:
+        """Has a value be invalid in place of the file's own; None for no value. Masks stay."""
+        self._nodata[:] = [value] * self.count
+        self._own_masks -= self._masks_of_nodata
 
     def close(self) -> None:
         """Gives the memory back; a scene may be closed twice."""
@@ -187,13 +192,19 @@ class Scene(Closing):
             if MaskFlags.per_dataset in one and MaskFlags.alpha not in one
         ]
         self._shared_mask = shared[:1]
-        # Without a flag the band has a mask of its own. Nodata is compared here, but for numbers
-        # that rasterio rounds when it tells nodata.
-        self._own_masks = {
+        # Nodata is compared here, but for numbers that rasterio rounds when it tells nodata.
+        self._nodata: list[float | None] = [
+            None if kind in _WIDE else value
+            for value, kind in zip(dataset.nodatavals, dataset.dtypes, strict=True)
+        ]
+        self._masks_of_nodata = {
             i
             for i, (one, kind) in enumerate(zip(flags, dataset.dtypes, strict=True), 1)
-            if not one or (MaskFlags.nodata in one and kind in _WIDE)
+            if MaskFlags.nodata in one and kind in _WIDE
         }
+        # Without a flag the band has a mask of its own.
+        masked = {i for i, one in enumerate(flags, 1) if not one}
+        self._own_masks = masked | self._masks_of_nodata
         _ = dataset.gcps, dataset.rpcs, dataset.tags()
 
     def _block_bytes(self) -> int:
@@ -239,10 +250,12 @@ def _exclude(valid: npt.NDArray[np.bool_], band: npt.NDArray[Any], nodata: float
         # The network's numbers have 32 bits: what is beyond them is infinite to it.
         with np.errstate(over="ignore"):
             valid &= np.isfinite(band.astype(np.float32, copy=False))
-    if nodata is None or not np.isfinite(nodata) or band.dtype.name in _WIDE:
+    if nodata is None or not np.isfinite(nodata):
         return
     if band.dtype.kind in "iu":
         limits = np.iinfo(band.dtype)
         if nodata != int(nodata) or not limits.min <= nodata <= limits.max:
             return  # no pixel of this type can have that value
-    valid &= band != band.dtype.type(nodata)
+        nodata = int(nodata)
+    with np.errstate(over="ignore"):
+        valid &= band != band.dtype.type(nodata)

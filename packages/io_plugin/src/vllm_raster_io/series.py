@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,7 @@ from rasterio.crs import CRS
 from rasterio.io import DatasetReader
 from rasterio.transform import Affine
 
-from vllm_raster_io.bands import BandChoice, choose_bands
+from vllm_raster_io.bands import BandChoice, BandsBy, choose_bands
 from vllm_raster_io.closing import Closing
 from vllm_raster_io.contract import InputContract
 from vllm_raster_io.errors import RasterError, RasterIOError
@@ -33,6 +33,7 @@ class Series(Closing):
         files: A file a date, or one that holds all; the series closes them.
         contract: What the checkpoint takes.
         indices: Bands as the client asked for them, see `choose_bands`.
+        bands: The same.
 
     Attributes:
         scenes: The files, in the order of the dates.
@@ -43,7 +44,11 @@ class Series(Closing):
     """
 
     def __init__(
-        self, files: Sequence[SceneFile], contract: InputContract, indices: list[int] | None
+        self,
+        files: Sequence[SceneFile],
+        contract: InputContract,
+        indices: list[int] | None,
+        bands: Sequence[str | int] | None = None,
     ) -> None:
         self._bands, self.frames = len(contract.bands), contract.frames
         self.scenes: list[Scene] = []
@@ -55,7 +60,8 @@ class Series(Closing):
                 with self._naming(len(self.scenes)):
                     self.scenes.append(Scene(file, tally))
                     scene = self.scenes[-1]
-                    self.choices.append(choose_bands(scene, contract.bands, indices, dates))
+                    choice = choose_bands(scene, contract.bands, indices, dates, bands)
+                    self.choices.append(choice)
             self._check_alike()
         except Exception:
             self.close()
@@ -82,9 +88,25 @@ class Series(Closing):
         return tuple(i for one in self.choices for i in one.indices)
 
     @property
-    def bands_by(self) -> Literal["indices", "names", "order"]:
+    def bands_by(self) -> BandsBy:
         """How the bands were chosen; in order, if that holds for one of the files."""
         return next((one.by for one in self.choices if one.by == "order"), self.choices[0].by)
+
+    @property
+    def names(self) -> list[str | None]:
+        """The files' names of the same bands."""
+        chosen = zip(self.scenes, self.choices, strict=True)
+        return [scene.descriptions[i] for scene, choice in chosen for i in choice.indices]
+
+    @property
+    def notes(self) -> list[str]:
+        """How the names were understood, where that is not plain; each note once."""
+        return list(dict.fromkeys(note for one in self.choices for note in one.notes))
+
+    def take_nodata(self, value: float | None) -> None:
+        """Has a value be invalid in all files, in place of their own; None for no value."""
+        for scene in self.scenes:
+            scene.take_nodata(value)
 
     @property
     def dtype(self) -> np.dtype[Any]:
