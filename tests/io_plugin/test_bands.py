@@ -66,9 +66,10 @@ class TestByOrder:
     @pytest.mark.parametrize(
         "names",
         [
-            ["RED", "GREEN", "BLUE", "B08"],
+            ["RED", "GREEN", "BLUE", "last"],
             [None, None, "BLUE", None],
-            ["NIR", "B02", "B03", "B04"],
+            ["NIR", "1st", "2nd", "3rd"],
+            ["B02", "B03", "B04", "B11"],
         ],
     )
     def test_names_that_stand_elsewhere(self, names: list[str | None]) -> None:

@@ -10,24 +10,28 @@ from vllm_raster_io.requests import RasterRequest
 from vllm_raster_io.uploads import Upload
 
 FIELDS = (
-    "data", "data_format", "out_data_format", "image_format", "indices", "prompt", "dates",
-    "location",
+    "data", "data_format", "out_data_format", "out_path", "overwrite", "image_format", "indices",
+    "prompt", "dates", "location",
+    "bands", "scale", "offset", "nodata", "window", "bbox", "bbox_crs", "resolution", "tile_size",
+    "overlap", "blending", "augment", "product", "dtype", "confidence", "format", "compression",
+    "quality", "priority",
 )  # fmt: skip
+DEFAULTS = {
+    "data_format": "b64_json",
+    "out_data_format": "b64_json",
+    "overwrite": False,
+    "blending": "linear",
+    "augment": "none",
+    "confidence": False,
+    "format": "geotiff",
+}
 PAYLOAD = "~" * 100_000
 
 
 def test_only_the_raster_is_needed() -> None:
     request = RasterRequest.parse({"data": "SUkqAA=="})
-    assert request.model_dump() == {
-        "data": "SUkqAA==",
-        "data_format": "b64_json",
-        "out_data_format": "b64_json",
-        "image_format": None,
-        "indices": None,
-        "prompt": None,
-        "dates": None,
-        "location": None,
-    }
+    assert request.model_dump(exclude_none=True) == {"data": "SUkqAA==", **DEFAULTS}
+    assert request.model_fields_set == {"data"}
 
 
 def test_a_body_as_terratorch_clients_send_it() -> None:
@@ -38,7 +42,7 @@ def test_a_body_as_terratorch_clients_send_it() -> None:
         "image_format": "tiff",
         "indices": [1, 2, 3, 8, 11, 12],
     }
-    assert RasterRequest.parse(body).model_dump(exclude_none=True) == body
+    assert RasterRequest.parse(body).model_dump(exclude_none=True) == DEFAULTS | body
 
 
 @pytest.mark.parametrize(
@@ -152,6 +156,26 @@ def test_unknown_keys_are_refused_with_the_fields_there_are(key: str) -> None:
     assert_lists_fields(message)
 
 
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("Data", "data"),
+        ("data_fromat", "data_format"),
+        ("indexes", "indices"),
+        ("tilesize", "tile_size"),
+        ("over_lap", "overlap"),
+        ("blend", "blending"),
+        ("tta", None),
+        ("model", None),
+        ("", None),
+    ],
+)
+def test_the_nearest_field_is_suggested(key: str, meant: str | None) -> None:
+    message = refusal({"data": "AA==", key: 1})
+    assert (f"; did you mean `{meant}`?" in message) == (meant is not None)
+    assert ("did you mean" in message) == (meant is not None)
+
+
 def test_keys_that_are_no_strings() -> None:
     assert "`1`" in refusal({"data": "AA==", 1: 2})
 
@@ -161,7 +185,7 @@ def test_every_problem_is_told_but_no_more_than_three() -> None:
     assert all(f"`{name}`" in message for name in ("data", "indices", "data_format"))
     many = refusal({"data": "AA==", **{f"key{i}": i for i in range(50)}})
     assert many.count("is not a field") == 3
-    assert many.endswith("; and 47 more")
+    assert "; and 47 more. There are the fields `data`" in many
 
 
 @pytest.mark.parametrize(
@@ -184,7 +208,7 @@ def test_every_problem_is_told_but_no_more_than_three() -> None:
     ],
 )
 def test_messages_hold_little_of_what_came(body: object) -> None:
-    message = refusal(body)
+    message, *_ = refusal(body).replace("with the fields", "There are the fields").split("There are")
     assert message.count("~") <= 60
     assert len(message) < 400
 
@@ -203,7 +227,7 @@ def test_a_request_does_not_change() -> None:
 
 def test_the_schema_tells_clients_of_a_string() -> None:
     schema = RasterRequest.model_json_schema()
-    assert tuple(schema["properties"]) == FIELDS
+    assert sorted(schema["properties"]) == sorted(FIELDS)
     assert schema["required"] == ["data"]
     assert schema["additionalProperties"] is False
     text = {"type": "string"}

@@ -28,7 +28,7 @@ class Effective(BaseModel):
     )
     bands: list[str] = Field(description="The checkpoint's names of those bands.")
     file_bands: list[str | None] = Field(
-        description="The file's names of the same, null for one without."
+        default=[], description="The file's names of the same, null for one without."
     )
     bands_by: BandsBy = Field(description="How they were chosen.")
     scale: list[float] | None = Field(
@@ -41,7 +41,8 @@ class Effective(BaseModel):
         description="The value said to be invalid, or `none`; null for what the file says.",
     )
     window: list[int] = Field(
-        description="The part of the scene that was mapped: first column, first row, columns, rows."
+        default=[],
+        description="The part of the scene that was mapped: first column, first row, columns, rows.",
     )
     resolution: list[float] | None = Field(
         default=None,
@@ -111,7 +112,7 @@ class RasterAnswer(BaseModel):
         "one that holds the numbers themselves.",
     )
     kind: Literal["classes", "values", "image"] = Field(description="What the checkpoint gives.")
-    product: Product = Field(description="What was made of it.")
+    product: Product = Field(default="classes", description="What was made of it.")
     width: int
     height: int
     dtype: str = Field(description="Type of the map's pixels; of a picture, before it was drawn.")

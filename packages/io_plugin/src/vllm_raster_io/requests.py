@@ -147,15 +147,17 @@ def _problems(error: ValidationError) -> str:
     told = [_problem(dict(one)) for one in error.errors(include_url=False)[:_MOST_PROBLEMS]]
     if more := error.error_count() - len(told):
         told.append(f"and {more} more")
-    return "; ".join(told)
+    text = "; ".join(told)
+    unknown = any(one["type"] == "extra_forbidden" for one in error.errors(include_url=False))
+    return f"{text}. There are the fields {_fields()}" if unknown else text
 
 
 def _problem(error: dict[str, Any]) -> str:
     where = cut(".".join(map(str, error["loc"])))
     if error["type"] == "extra_forbidden":
-        near = get_close_matches(where, RasterRequest.model_fields, 1)
-        meant = f"Did you mean `{near[0]}`? " if near else ""
-        return f"`{where}` is not a field of a request. {meant}There are {_fields()}"
+        near = get_close_matches(where.casefold(), RasterRequest.model_fields, 1)
+        meant = f"; did you mean `{near[0]}`?" if near else ""
+        return f"`{where}` is not a field of a request{meant}"
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
     if error["type"] == "missing":

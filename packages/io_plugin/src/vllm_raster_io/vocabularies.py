@@ -114,9 +114,12 @@ class Reading:
 def readings(names: Sequence[str | None]) -> list[Reading]:
     """The ways in which names can be read: those that understand the most of them.
 
-    Each has other meanings than the ones before.
+    Each has other meanings than the ones before. Names that only count the bands, as B1, B2, B3,
+    are understood by none.
     """
     simple = [None if name is None else simplified(name) for name in names]
+    if _only_counts(simple):
+        simple = [None] * len(simple)
     found: dict[tuple[str | None, ...], Reading] = {}
     for vocabulary, own in VOCABULARIES.items():
         known = _COMMON | own
@@ -129,6 +132,15 @@ def readings(names: Sequence[str | None]) -> list[Reading]:
 def simplified(name: str) -> str:
     """A name without case, spaces, marks, and what GDAL appends to it after a comma."""
     return re.sub(r"[^0-9a-z]", "", name.partition(",")[0].casefold())
+
+
+def _only_counts(names: Sequence[str | None]) -> bool:
+    found = [re.fullmatch(r"b0*(\d+)", name or "") for name in names]
+    numbers = [int(one[1]) for one in found if one is not None]
+    return len(numbers) == len(names) > 1 and numbers in (
+        list(range(len(names))),
+        list(range(1, len(names) + 1)),
+    )
 
 
 def _understood(reading: Reading) -> int:
