@@ -42,7 +42,7 @@ def test_a_body_as_terratorch_clients_send_it() -> None:
         "image_format": "tiff",
         "indices": [1, 2, 3, 8, 11, 12],
     }
-    assert RasterRequest.parse(body).model_dump(exclude_none=True) == DEFAULTS | body
+    assert RasterRequest.parse(body).model_dump(exclude_unset=True) == body
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,8 @@ def test_a_body_as_terratorch_clients_send_it() -> None:
     [
         ("data_format", ["b64_json", "path", "url"]),
         ("out_data_format", ["b64_json", "path"]),
+        ("out_path", ["maps/a.tif", "/", "x" * 4096, None]),
+        ("overwrite", [True, False]),
         ("image_format", ["tiff", "geotiff", "tif", "png", "jpeg", None]),
         ("indices", [[0], [3, 2, 1], [0, 0, 0], [1023], None]),
         ("prompt", ["water", "Wo ist Wald?", "x" * 1000, None]),
@@ -208,7 +210,9 @@ def test_every_problem_is_told_but_no_more_than_three() -> None:
     ],
 )
 def test_messages_hold_little_of_what_came(body: object) -> None:
-    message, *_ = refusal(body).replace("with the fields", "There are the fields").split("There are")
+    message, *_ = (
+        refusal(body).replace("with the fields", "There are the fields").split("There are")
+    )
     assert message.count("~") <= 60
     assert len(message) < 400
 
@@ -223,6 +227,23 @@ def test_a_request_does_not_change() -> None:
     request = RasterRequest.parse({"data": "AA=="})
     with pytest.raises(ValidationError):
         request.indices = [1]  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"data": "AA==", "image_format": "https://example.org/a.tif?token=SECRET"},
+        {"data": "AA==", "data_format": "https://me:SECRET@example.org/"},
+        {"data": ["https://me:SECRET@example.org/", 3]},
+        {"data": {"url": "s3://bucket/SECRET"}},
+        {"data": "AA==", "https://me:SECRET@example.org/": 3},
+        "https://example.org/?SECRET",
+    ],
+)
+def test_of_a_url_only_the_scheme_is_quoted(body: object) -> None:
+    message = refusal(body)
+    assert "://..." in message
+    assert "SECRET" not in message
 
 
 def test_the_schema_tells_clients_of_a_string() -> None:

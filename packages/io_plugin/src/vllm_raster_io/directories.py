@@ -73,7 +73,7 @@ def _directories(content: Content) -> Iterator[npt.NDArray[np.void]]:
             end = at + count * layout.entry.itemsize
             yield np.frombuffer(content[at:end], layout.entry, count)
             at = _number(content, layout.offset, end)
-    except (struct.error, ValueError):
+    except (struct.error, ValueError, OverflowError):
         return
 
 

@@ -15,7 +15,6 @@ from vllm_raster_io.closing import Closing
 from vllm_raster_io.contract import OutputContract, RasterContract
 from vllm_raster_io.deadlines import Deadline
 from vllm_raster_io.errors import ServingError, TilingError
-from vllm_raster_io.limits import LIMITS
 from vllm_raster_io.plans import Plan
 from vllm_raster_io.products import ScoreField
 from vllm_raster_io.reports import answer_of
@@ -34,7 +33,7 @@ class Job(Closing):
         request: What is asked.
         contract: What the checkpoint takes and gives.
         access: Which files may be read and written.
-        deadline: Until when all must be done.
+        deadline: Until when all must be done; without it, there is no hurry.
 
     Raises:
         RasterIOError: The request cannot be served; the message says why.
@@ -47,7 +46,6 @@ class Job(Closing):
         access: Access | None = None,
         deadline: Deadline | None = None,
     ) -> None:
-        deadline = deadline or Deadline(LIMITS.seconds, "The request")
         self.plan = Plan(request, contract, access or Access(), deadline)
 
     @property

@@ -56,7 +56,7 @@ class Plan(Closing):
         request: RasterRequest,
         contract: RasterContract,
         access: Access,
-        deadline: Deadline,
+        deadline: Deadline | None = None,
     ) -> None:
         self.request, self.contract, self.deadline = request, contract, deadline
         self.instruction = find_instruction(request, contract)

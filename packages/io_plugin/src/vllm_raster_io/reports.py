@@ -28,7 +28,8 @@ def answer_of(plan: Plan, field: ScoreField, request_id: str | None) -> RasterAn
     beside = _confidence(plan, field) if encoding.confidence else None
     raster = make_product(encoding.product, field, output, encoding.dtype)
     content, picture = encoding.write(raster, plan.place, tags)
-    plan.deadline.remaining()  # or nobody waits for the file
+    if plan.target is not None and plan.deadline is not None:
+        plan.deadline.remaining()  # or nobody waits for the file
     data_format, data = deliver(content, plan.target)
     confidence = None
     if beside is not None:
