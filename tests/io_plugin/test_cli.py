@@ -21,7 +21,7 @@ def shown(**fields: Any) -> str:
         "coordinates": [],
     }
     common = {"data": "", "width": 40, "height": 30, "invalid_pixels": 7, "effective": effective}
-    answer = RasterAnswer.model_validate({**common, "crs": "EPSG:32633", **fields})
+    answer = RasterAnswer.model_validate({**common, "crs": "EPSG:32633", "product": fields["kind"], **fields})
     console = Console(width=80)
     with console.capture() as capture:
         console.print(summary(MapResult(b"", answer)))

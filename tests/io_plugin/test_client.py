@@ -18,6 +18,7 @@ Handler = Callable[[httpx.Request], httpx.Response]
 ANSWER = RasterAnswer(
     data=base64.b64encode(b"a map").decode(),
     kind="classes",
+    product="classes",
     width=3,
     height=2,
     dtype="uint8",

@@ -42,7 +42,7 @@ class Effective(BaseModel):
     )
     window: list[int] = Field(
         default=[],
-        description="The part of the scene that was mapped: first column, first row, columns, rows.",
+        description="The part of the scene that was mapped: first column and row, columns, rows.",
     )
     resolution: list[float] | None = Field(
         default=None,
@@ -112,7 +112,7 @@ class RasterAnswer(BaseModel):
         "one that holds the numbers themselves.",
     )
     kind: Literal["classes", "values", "image"] = Field(description="What the checkpoint gives.")
-    product: Product = Field(default="classes", description="What was made of it.")
+    product: Product = Field(description="What was made of it.")
     width: int
     height: int
     dtype: str = Field(description="Type of the map's pixels; of a picture, before it was drawn.")

@@ -46,6 +46,7 @@ class Job(Closing):
         access: Access | None = None,
         deadline: Deadline | None = None,
     ) -> None:
+        self.request = request
         self.plan = Plan(request, contract, access or Access(), deadline)
 
     @property
