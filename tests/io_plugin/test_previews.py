@@ -26,6 +26,7 @@ def result(ids: np.ndarray, bands: list[str], kind: str = "classes") -> MapResul
     answer = RasterAnswer(
         data=base64.b64encode(data).decode(),
         kind=kind,
+        product=kind,
         width=ids.shape[1],
         height=ids.shape[0],
         dtype="uint8",

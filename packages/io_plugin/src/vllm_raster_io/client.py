@@ -91,9 +91,8 @@ class RasterClient(Closing):
         """
         fields = fields_of(arguments)
         sent = fields.get("data_format", "b64_json") == "b64_json"
-        body: dict[str, Any] = {
-            "data": {"data": _encoded(source) if sent else _named(source)} | fields
-        }
+        data = _encoded(source) if sent else _named(source)
+        body: dict[str, Any] = {"data": {"data": data, **fields}}
         if model is not None:
             body["model"] = model
         headers = {} if request_id is None else {"X-Request-Id": request_id}

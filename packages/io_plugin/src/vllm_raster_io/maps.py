@@ -78,7 +78,8 @@ def write_cog(
     Overviews of ids are the nearest ones, of numbers their means.
     """
     with _environment(place), MemoryFile() as memory:
-        _write(memory, raster, place, tags, "none")
+        # GDAL takes the interleave over, and lays a file by bands out as no COG.
+        _write(memory, raster, place, tags, "none", "pixel")
         with MemoryFile() as target:
             shutil.copy(
                 memory.name,
@@ -106,6 +107,7 @@ def _write(
     place: Georeference,
     tags: Mapping[str, str],
     compression: Compression,
+    interleave: str = "band",
 ) -> None:
     bands, height, width = raster.pixels.shape
     predictor = 3 if raster.pixels.dtype.kind == "f" else 2
@@ -122,7 +124,7 @@ def _write(
         compress=compression,
         predictor=1 if compression == "none" else predictor,
         bigtiff="if_safer",
-        interleave="band",
+        interleave=interleave,
         # Else three bands of bytes are taken for colours.
         photometric="palette" if _has_table(raster) else "minisblack",
         **place.profile(),
