@@ -8,7 +8,7 @@ from rasterio.crs import CRS
 from rasterio.warp import transform_bounds
 
 from vllm_raster_io.errors import RequestError
-from vllm_raster_io.georeference import Georeference
+from vllm_raster_io.georeference import Georeference, placed
 from vllm_raster_io.regions import Region, find_region
 from vllm_raster_io.requests import RasterRequest
 from vllm_raster_io.tiling import Window
@@ -54,7 +54,8 @@ class TestBox:
             ([600_100, 5_299_900, 600_120, 5_299_950], (5, 10, 5, 2)),
             ([600_101, 5_299_901, 600_119, 5_299_949], (5, 10, 5, 2)),
             ([600_099, 5_299_899, 600_121, 5_299_951], (4, 9, 7, 4)),
-            ([600_000.0000001, 5_299_999.999999, 600_010, 5_300_000], (0, 0, 1, 1)),
+            ([600_000.0000001, 5_299_990, 600_010.0000001, 5_300_000], (0, 0, 1, 1)),
+            ([600_015, 5_299_985, 600_015.0000001, 5_299_985.0000001], (1, 1, 1, 1)),
             ([500_000, 5_000_000, 600_015, 5_299_015], (98, 0, 2, 2)),
         ],
     )
@@ -62,7 +63,7 @@ class TestBox:
         assert found(bbox=bbox).window == Window(*window)
 
     def test_of_a_turned_scene(self) -> None:
-        x, y = TURNED.transform * (50.5, 20.5)  # type: ignore[operator]
+        x, y = placed(TURNED.transform, 50.5, 20.5)  # type: ignore[arg-type]
         region = found(TURNED, bbox=[x - 1, y - 1, x + 1, y + 1])
         assert region.window == Window(20, 50, 1, 1)
 

@@ -49,7 +49,11 @@ class Georeference:
         row, column = window.row, window.column
         if not row and not column:
             return self
-        transform = self.transform and self.transform * Affine.translation(column, row)
+        transform = self.transform
+        if transform is not None:
+            a, b, _, d, e, _ = transform[:6]
+            x, y = placed(transform, column, row)
+            transform = Affine(a, b, x, d, e, y)
         gcps = tuple(_point(one, one.row - row, one.col - column) for one in self.gcps)
         rpcs = copy(self.rpcs)  # the file keeps its own
         if rpcs is not None:
@@ -95,6 +99,13 @@ class Georeference:
         if self.rpcs is not None:
             place["rpcs"] = self.rpcs
         return place
+
+
+def placed(transform: Affine, x: float, y: float) -> tuple[float, float]:
+    """Where a transform brings a point."""
+    # Written out, for the operator for it depends on the version of affine.
+    a, b, c, d, e, f = transform[:6]
+    return a * x + b * y + c, d * x + e * y + f
 
 
 def _point(point: GroundControlPoint, row: float, column: float) -> GroundControlPoint:

@@ -9,7 +9,7 @@ from rasterio.transform import Affine
 from rasterio.warp import transform_bounds
 
 from vllm_raster_io.errors import RequestError
-from vllm_raster_io.georeference import Georeference
+from vllm_raster_io.georeference import Georeference, placed
 from vllm_raster_io.quoting import quoted
 from vllm_raster_io.rasters import GDAL_ERRORS
 from vllm_raster_io.requests import RasterRequest
@@ -93,7 +93,7 @@ def _within(
     if transform.is_degenerate:
         raise RequestError("`bbox` is refused: all pixels of the scene lie on one line")
     left, bottom, right, top = bbox if crs is None else _brought(bbox, crs, place)
-    corners = [~transform * (x, y) for x in (left, right) for y in (bottom, top)]
+    corners = [placed(~transform, x, y) for x in (left, right) for y in (bottom, top)]
     first_column, last_column = _cells([column for column, _ in corners], width)
     first_row, last_row = _cells([row for _, row in corners], height)
     if first_column >= last_column or first_row >= last_row:
@@ -109,7 +109,8 @@ def _within(
 def _cells(places: list[float], size: int) -> tuple[int, int]:
     first = math.floor(max(-1.0, min(places)) + _ROUNDING)
     last = math.ceil(min(size + 1.0, max(places)) - _ROUNDING)
-    return max(0, first), min(size, last)
+    # A box thinner than what is rounding still lies somewhere.
+    return max(0, first), min(size, max(first + 1, last))
 
 
 def _brought(bbox: list[float], crs: str, place: Georeference) -> tuple[float, ...]:
@@ -150,6 +151,6 @@ def _transform(place: Georeference, field: str) -> Affine:
 
 
 def _bounds(transform: Affine, height: int, width: int) -> tuple[float, float, float, float]:
-    corners = [transform * (x, y) for x in (0, width) for y in (0, height)]
+    corners = [placed(transform, x, y) for x in (0, width) for y in (0, height)]
     xs, ys = zip(*corners, strict=True)
     return min(xs), min(ys), max(xs), max(ys)
