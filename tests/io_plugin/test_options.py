@@ -76,8 +76,8 @@ class TestTiles:
         with pytest.raises(LimitError, match=r"\d+ windows, and at most 100"):
             mapped(CONTENT, CLASSES, tile_size=4)
         Job(request(CONTENT), CLASSES).close()
+        monkeypatch.setattr(plans, "LIMITS", Limits(windows=50))
         with pytest.raises(LimitError, match="72 windows, and at most 50"):
-            monkeypatch.setattr(plans, "LIMITS", Limits(windows=50))
             mapped(CONTENT, CLASSES, augment="flips_rotations")
 
 
@@ -210,10 +210,8 @@ class TestResolution:
         # And what it holds reaches no valid pixel.
         other = values.copy()
         other[:, 30:70, 50:90] = 9_999
-        same = pixels_of(
-            mapped(make_raster(values=other, nodata=9_999), CLASSES, resolution=resolution)
-        )
-        np.testing.assert_array_equal(found, same)
+        same = mapped(make_raster(values=other, nodata=9_999), CLASSES, resolution=resolution)
+        np.testing.assert_array_equal(found, pixels_of(same))
 
     def test_of_a_part(self) -> None:
         fields: Any = {"window": [20, 40, 80, 90]}

@@ -59,14 +59,21 @@ def _server_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_processor(
-    kind: str = "classes", *, tokenizer: Tokenizer | None = None, **block: Any
+    kind: str = "classes",
+    *,
+    tokenizer: Tokenizer | None = None,
+    policy: str = "fcfs",
+    **block: Any,
 ) -> RasterIOProcessor:
     config = SimpleNamespace(raster=raster_block(kind, **block), image_token_id=IMAGE_TOKEN)
-    return processor_of(config, tokenizer or Tokenizer())
+    return processor_of(config, tokenizer or Tokenizer(), policy)
 
 
-def processor_of(config: object, tokenizer: Tokenizer) -> RasterIOProcessor:
-    vllm_config: Any = SimpleNamespace(model_config=SimpleNamespace(hf_config=config))
+def processor_of(config: object, tokenizer: Tokenizer, policy: str = "fcfs") -> RasterIOProcessor:
+    vllm_config: Any = SimpleNamespace(
+        model_config=SimpleNamespace(hf_config=config),
+        scheduler_config=SimpleNamespace(policy=policy),
+    )
     renderer: Any = SimpleNamespace(get_tokenizer=lambda: tokenizer)
     return RasterIOProcessor(vllm_config, renderer)
 
@@ -139,6 +146,38 @@ class TestRequests:
         params = PoolingParams(task="embed")
         assert processor.merge_pooling_params(params) is params
         assert params.task == "token_classify"
+
+
+class TestPriority:
+    """The scheduler's, where it has any."""
+
+    def test_refused_where_the_scheduler_has_none(self) -> None:
+        wanted = RasterRequest(data=request(make_raster()).data, priority=-1)
+        with pytest.raises(RequestError, match="--scheduling-policy priority"):
+            asyncio.run(make_processor().open(wanted))
+
+    @pytest.mark.parametrize("priority", [0, None])
+    def test_the_usual_one_may_be_asked_for(self, priority: int | None) -> None:
+        wanted = RasterRequest(data=request(make_raster()).data, priority=priority)
+        job = asyncio.run(make_processor().open(wanted))
+        assert job.request.priority == priority
+        job.close()
+
+    def test_taken_where_it_has(self) -> None:
+        processor = make_processor(policy="priority")
+        wanted = RasterRequest(data=request(make_raster()).data, priority=-1)
+        job = asyncio.run(processor.open(wanted))
+        prompts = processor.pre_process(job)
+        answer = processor.post_process(list(map(Engine(processor), prompts)))
+        assert answer.effective.priority == -1
+
+    def test_offline_it_is_for_the_engine(self) -> None:
+        processor = make_processor(policy="priority")
+        wanted = RasterRequest(data=request(make_raster()).data, priority=1)
+        with pytest.raises(RequestError, match=r"LLM\.encode\(\.\.\., priority"):
+            processor.pre_process(wanted)
+        with pytest.raises(RequestError, match=r"LLM\.encode\(\.\.\., priority"):
+            asyncio.run(processor.pre_process_async(wanted))
 
 
 class TestPrompts:
