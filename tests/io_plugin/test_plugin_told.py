@@ -22,8 +22,8 @@ from vllm_raster_io.uploads import Upload
 
 from ..factories import make_raster
 from .networks import PixelNetwork
+from .processors import Engine, make_processor, pixels_of
 from .test_coordinates import from_utm
-from .test_plugin import Engine, make_processor, pixels_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
 
