@@ -79,6 +79,29 @@ class TestByOrder:
         assert "`indices`" in message
 
 
+class TestPictures:
+    """Their bands have no names, but colours."""
+
+    @pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+    @pytest.mark.parametrize(
+        ("wanted", "indices"),
+        [
+            (("RED", "GREEN", "BLUE"), (0, 1, 2)),
+            (("BLUE", "GREEN", "RED"), (2, 1, 0)),
+            (("B04", "B03"), (0, 1)),
+        ],
+    )
+    def test_are_found_by_colour(
+        self, kind: str, wanted: tuple[str, ...], indices: tuple[int, ...]
+    ) -> None:
+        content = make_raster(bands=3, dtype="uint8", driver=kind, crs=None)
+        assert chosen(content, wanted) == BandChoice(indices, "names")
+
+    def test_in_order_for_names_of_no_colour(self) -> None:
+        content = make_raster(bands=3, dtype="uint8", driver="PNG", crs=None)
+        assert chosen(content, ("A", "B", "C")) == BandChoice((0, 1, 2), "order")
+
+
 class TestByIndices:
     @pytest.mark.parametrize("indices", [[0, 1, 2, 3], [5, 4, 0, 2], [0, 0, 3, 3]])
     def test_as_asked(self, indices: list[int]) -> None:

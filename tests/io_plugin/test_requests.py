@@ -46,9 +46,33 @@ def test_a_body_as_terratorch_clients_send_it() -> None:
     assert RasterRequest.parse(body).model_dump(exclude_unset=True) == body
 
 
+def test_a_body_as_clients_of_vllms_prithvi_plugin_send_it() -> None:
+    body = {
+        "data": "https://example.org/India_900498_S2Hand.tif",
+        "data_format": "url",
+        "image_format": "tiff",
+        "out_data_format": "b64_json",
+    }
+    assert RasterRequest.parse(body).model_dump(exclude_none=True) == DEFAULTS | body
+
+
 @pytest.mark.parametrize(
     ("field", "values"),
     [
+        ("bands", [["B02"], [1, 2], ["red", 4], None]),
+        ("scale", [1, 0.0001, [1, 2.5], None]),
+        ("offset", [-0.1, [0, 0], None]),
+        ("nodata", [0, -9999, 1.5, 2**63, "nan", "none", None]),
+        ("window", [[0, 0, 1, 1], None]),
+        ("bbox", [[-1, -2, 3, 4.5], None]),
+        ("resolution", [10, 0.5, [10, 20], None]),
+        ("tile_size", [1, 512, None]),
+        ("overlap", [0, 511, None]),
+        ("blending", ["none", "linear", "cosine", "gaussian"]),
+        ("augment", ["none", "flips", "flips_rotations"]),
+        ("product", ["classes", "probabilities", "logits", "values", "image", None]),
+        ("format", ["geotiff", "cog", "png", "webp", "jpeg", "npy"]),
+        ("priority", [0, -5, None]),
         ("data_format", ["b64_json", "path", "url"]),
         ("out_data_format", ["b64_json", "path"]),
         ("out_path", ["maps/a.tif", "/", "x" * 4096, None]),
@@ -124,6 +148,20 @@ def test_a_file_in_the_wrong_place_was_a_string() -> None:
         ("out_data_format", "url", "input should be 'b64_json' or 'path', got str 'url'"),
         ("image_format", "bmp", "input should be 'tiff', 'geotiff', 'tif', 'png' or 'jpeg'"),
         ("image_format", 3, "`image_format`"),
+        ("bands", [], "a list of names or of numbers from 1, got list []"),
+        ("bands", "B02", "a list of names or of numbers from 1, got str 'B02'"),
+        ("bands", [0], "a list of names or of numbers from 1, got list [0]"),
+        ("bands", [True], "a list of names or of numbers from 1, got list [True]"),
+        ("scale", "1", "a number, or a list of one a band, got str '1'"),
+        ("scale", [float("nan")], "a number, or a list of one a band, got list [nan]"),
+        ("offset", [], "a number, or a list of one a band, got list []"),
+        ("nodata", "0", "a number, 'nan' or 'none', got str '0'"),
+        ("nodata", True, "a number, 'nan' or 'none', got bool True"),
+        ("resolution", 0, "a number above 0, or a list of two, got int 0"),
+        ("resolution", [1, 2, 3], "a number above 0, or a list of two, got list [1, 2, 3]"),
+        ("confidence", 1, "input should be a valid boolean, got int 1"),
+        ("priority", 2**63, "input should be less than or equal to 9223372036854775807"),
+        ("tile_size", 64.0, "input should be a valid integer, got float 64.0"),
         ("indices", [], "list should have at least 1 item"),
         ("indices", 3, "`indices`: input should be a valid list, got int 3"),
         ("indices", "012", "`indices`: input should be a valid list, got str '012'"),

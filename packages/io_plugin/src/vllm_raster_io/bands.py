@@ -5,11 +5,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from rasterio.enums import ColorInterp
+
 from vllm_raster_io.errors import RasterError
 from vllm_raster_io.matching import match
 from vllm_raster_io.quoting import cut, quoted
 from vllm_raster_io.rasters import Scene
 from vllm_raster_io.vocabularies import readings
+
+_PICTURES = ("PNG", "JPEG", "WEBP")
+_COLOURS = (ColorInterp.red, ColorInterp.green, ColorInterp.blue)
 
 BandsBy = Literal["bands", "indices", "names", "order"]
 """What told the bands: one of the request's fields, the file's names, or nothing."""
@@ -60,7 +65,7 @@ def choose_bands(
         return BandChoice(_asked(scene, colours, wanted, indices, dates), "indices")
     if bands is not None:
         return _asked_by_name(scene, colours, wanted, bands, dates)
-    found = match(wanted, scene.descriptions, dates)
+    found = match(wanted, _names(scene), dates)
     if found is not None:
         return BandChoice(_by_date(found.places, dates), "names", found.notes)
     if _stands_in_order(scene, colours, wanted, dates):
@@ -73,21 +78,30 @@ def choose_bands(
     )
 
 
+def _names(scene: Scene) -> list[str | None]:
+    """The names of a file's bands; of a picture's their colours, for it has no others."""
+    if scene.dataset.driver not in _PICTURES:
+        # There, three bands of bytes are red, green and blue unless their writer says otherwise.
+        return scene.descriptions
+    return [
+        name or (colour.name if colour in _COLOURS else None)
+        for name, colour in zip(scene.descriptions, scene.dataset.colorinterp, strict=True)
+    ]
+
+
 def _stands_in_order(scene: Scene, colours: list[int], wanted: Sequence[str], dates: int) -> bool:
     """Whether the numbers agree, and no name says that the order is another."""
     if len(colours) != len(wanted) * dates:
         return False
-    named: dict[str, list[int]] = defaultdict(list)
-    for i, name in enumerate(scene.descriptions):
+    names, named = _names(scene), defaultdict(list)
+    for i, name in enumerate(names):
         if name:
             named[name.strip().casefold()].append(i)
     elsewhere = any(
         not set(named[name.casefold()][:dates]) <= set(colours[i :: len(wanted)])
         for i, name in enumerate(wanted)
     )
-    return not elsewhere and not _contradicts(
-        [scene.descriptions[i] for i in colours], list(wanted) * dates
-    )
+    return not elsewhere and not _contradicts([names[i] for i in colours], list(wanted) * dates)
 
 
 def _contradicts(names: Sequence[str | None], wanted: Sequence[str]) -> bool:
@@ -153,7 +167,7 @@ def _asked_by_name(
         raise RasterError(
             f"`bands` count from 1 and the file has {scene.count} bands, got {quoted(beyond)}"
         )
-    found = match(names, scene.descriptions, dates)
+    found = match(names, _names(scene), dates)
     if found is None:
         once = "" if dates == 1 else f" {dates} times, once a date"
         raise RasterError(

@@ -2,7 +2,16 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from vllm_raster_io.augmentation import Augment
@@ -16,6 +25,15 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(allow_inf_nan=False, gt=0)]
 Count = Annotated[int, Field(ge=1)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
+
+_FORMS = {
+    "bands": "a list of names or of numbers from 1",
+    "scale": "a number, or a list of one a band",
+    "offset": "a number, or a list of one a band",
+    "nodata": "a number, 'nan' or 'none'",
+    "resolution": "a number above 0, or a list of two",
+}
+"""What fields may be that have several forms."""
 
 
 class MapOptions(BaseModel):
@@ -110,6 +128,18 @@ class MapOptions(BaseModel):
         description="Requests with a smaller number come first, on a server that was started with "
         "`--scheduling-policy priority`.",
     )
+
+    @field_validator(*_FORMS, mode="wrap")
+    @classmethod
+    def _says_it_once(
+        cls, value: object, handler: ValidatorFunctionWrapHandler, info: ValidationInfo
+    ) -> object:
+        # Else each of the forms is said to be missed, and none of them in words.
+        try:
+            return handler(value)
+        except ValidationError:
+            form = _FORMS[str(info.field_name)]
+            raise PydanticCustomError("form", f"Input should be {form}") from None
 
     @field_validator("window")
     @classmethod

@@ -75,7 +75,7 @@ def value_preview(scene: bytes, results: Sequence[MapResult]) -> bytes:
 
 
 def true_colour(scene: bytes, result: MapResult) -> tuple[Picture, npt.NDArray[np.bool_]]:
-    """The part that was mapped as an eye would see it, stretched between its 2nd and 98th percentile.
+    """The part that was mapped as an eye would see it, from its 2nd to its 98th percentile.
 
     Returns:
         (height, width, 3) and the valid pixels (height, width).
