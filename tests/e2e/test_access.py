@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -33,9 +34,10 @@ class Host(SimpleHTTPRequestHandler):
             return
         self.send_response(200)
         self.end_headers()
-        for _ in range(200):
-            self.wfile.write(b"x")
-            time.sleep(0.2)
+        with suppress(ConnectionError):
+            for _ in range(200):
+                self.wfile.write(b"x")
+                time.sleep(0.2)
 
     def log_message(self, *_: Any) -> None:
         pass
@@ -164,13 +166,14 @@ def test_health_while_a_host_is_slow(open_server: LocalServer, host: str) -> Non
     ]
     for thread in threads:
         thread.start()
-    slowest = 0.0
-    while any(one.is_alive() for one in threads):
-        started = time.monotonic()
-        assert httpx.get(f"{open_server.url}/health", timeout=10).status_code == 200
-        slowest = max(slowest, time.monotonic() - started)
-        time.sleep(0.1)
-    assert slowest < 0.5  # far from the seconds that the host takes
+    waits = []
+    with httpx.Client(timeout=10) as client:
+        while any(one.is_alive() for one in threads):
+            started = time.monotonic()
+            assert client.get(f"{open_server.url}/health").status_code == 200
+            waits.append(time.monotonic() - started)
+            time.sleep(0.05)
+    assert max(waits) < 0.25  # seconds; the host takes more than ten
     answer(open_server, data="town.tif", data_format="path")
 
 
