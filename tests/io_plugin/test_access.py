@@ -65,7 +65,6 @@ def test_a_piece_after_the_padding(pieces: tuple[bytes, ...]) -> None:
         pytest.param("SUk qAA==", id="a space within"),
         pytest.param("SUkq\tAA=", id="a tab"),
         pytest.param("-_-_", id="url-safe alphabet"),
-        pytest.param("data:image/tiff;base64,SUkqAA==", id="a data URL"),
         pytest.param("SÜkqAA==", id="not ASCII"),
         pytest.param("\uff33\uff35\uff4b\uff51", id="wide letters"),
         pytest.param("SUkq\ud800AA=", id="a lone surrogate"),

@@ -6,7 +6,7 @@ from typing import Literal
 
 from vllm_raster_io.errors import RasterError
 from vllm_raster_io.quoting import cut, quoted
-from vllm_raster_io.rasters import Scene
+from vllm_raster_io.stacks import AnyScene
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class BandChoice:
 
 
 def choose_bands(
-    scene: Scene, wanted: tuple[str, ...], indices: list[int] | None, dates: int = 1
+    scene: AnyScene, wanted: tuple[str, ...], indices: list[int] | None, dates: int = 1
 ) -> BandChoice:
     """Finds the checkpoint's bands in a file: as asked, else by name, else in order.
 
@@ -61,7 +61,7 @@ def choose_bands(
     )
 
 
-def _by_name(scene: Scene) -> dict[str, list[int]]:
+def _by_name(scene: AnyScene) -> dict[str, list[int]]:
     """The bands that have a name, in order."""
     named: dict[str, list[int]] = defaultdict(list)
     for i, name in enumerate(scene.descriptions):
@@ -71,7 +71,7 @@ def _by_name(scene: Scene) -> dict[str, list[int]]:
 
 
 def _asked(
-    scene: Scene, colours: list[int], wanted: tuple[str, ...], indices: list[int], dates: int
+    scene: AnyScene, colours: list[int], wanted: tuple[str, ...], indices: list[int], dates: int
 ) -> tuple[int, ...]:
     if len(indices) not in (len(wanted), len(wanted) * dates):
         each = "" if dates == 1 else f", or all {len(wanted) * dates} of the {dates} dates"
@@ -98,9 +98,9 @@ def _asked(
     return tuple(colours[date * count + i] for date in range(dates) for i in indices)
 
 
-def _named(scene: Scene, indices: list[int]) -> str:
+def _named(scene: AnyScene, indices: list[int]) -> str:
     return cut(", ".join(scene.descriptions[i] or "unnamed" for i in indices), 200)
 
 
-def _besides(scene: Scene) -> str:
+def _besides(scene: AnyScene) -> str:
     return " besides an alpha band, which is a mask" if any(scene.alpha) else ""

@@ -15,12 +15,17 @@ import numpy.typing as npt
 from vllm_raster_io.files import Content
 from vllm_raster_io.limits import LIMITS, Tally
 
+WIDTH, HEIGHT, PHOTOMETRIC, ORIENTATION, SAMPLES = 256, 257, 262, 274, 277
+ROWS_PER_STRIP, PLANAR, TILE_WIDTH, TILE_HEIGHT = 278, 284, 322, 323
 _GDAL_METADATA = 42112
+_SEPARATE = 2
+_SIZES = {1: 1, 3: 2, 4: 4, 16: 8}
+"""Bytes of the numbers of a tag: of the types BYTE, SHORT, LONG, LONG8."""
 _MOST_ENTRIES = 2**16 - 1  # GDAL takes a directory with more for no directory
 
 
 def check_directories(content: Content, tally: Tally) -> None:
-    """Counts the directories of a TIFF, and the bytes of their metadata.
+    """Counts the directories of a TIFF, the bytes of their metadata, and their blocks.
 
     Where the file is cut off or out of order the count ends, and GDAL says what is wrong.
 
@@ -37,6 +42,20 @@ def check_directories(content: Content, tally: Tally) -> None:
         lengths = entries["count"][entries["tag"] == _GDAL_METADATA]
         tally["metadata_bytes"] += int(np.minimum(lengths, len(content)).sum())
         LIMITS.check("metadata_bytes", tally["metadata_bytes"])
+        tags = _values(entries)
+        LIMITS.check("pixels", tags.get(HEIGHT, 0) * tags.get(WIDTH, 0))
+        tally["blocks"] += _blocks(tags)
+        LIMITS.check("blocks", tally["blocks"])
+
+
+def first_directory(content: Content) -> dict[int, int]:
+    """The whole numbers of the first directory of a TIFF, by the numbers of their tags.
+
+    Those that are one number and stand in the directory itself, as most do.
+    """
+    for entries in _directories(content):
+        return _values(entries)
+    return {}
 
 
 @dataclass(frozen=True)
@@ -73,8 +92,32 @@ def _directories(content: Content) -> Iterator[npt.NDArray[np.void]]:
             end = at + count * layout.entry.itemsize
             yield np.frombuffer(content[at:end], layout.entry, count)
             at = _number(content, layout.offset, end)
-    except (struct.error, ValueError):
+    except (struct.error, ValueError, OverflowError):
         return
+
+
+def _values(entries: npt.NDArray[np.void]) -> dict[int, int]:
+    """Each tag's number, where it has one: it stands at the beginning of the field for it."""
+    values = {}
+    little = entries.dtype["at"].str[0] == "<"
+    width = entries.dtype["at"].itemsize
+    for tag, kind, count, at in entries.tolist():
+        size = _SIZES.get(kind)
+        if count == 1 and size is not None and size <= width:
+            values[tag] = at % 2 ** (8 * size) if little else at >> 8 * (width - size)
+    return values
+
+
+def _blocks(tags: dict[int, int]) -> int:
+    height, width = tags.get(HEIGHT, 0), tags.get(WIDTH, 0)
+    if TILE_WIDTH in tags:
+        rows, columns = tags.get(TILE_HEIGHT, 0), tags[TILE_WIDTH]
+    else:
+        rows, columns = min(tags.get(ROWS_PER_STRIP, height), height), width
+    if not (rows and columns):
+        return 0
+    separate = tags.get(SAMPLES, 1) if tags.get(PLANAR) == _SEPARATE else 1
+    return -(-height // rows) * -(-width // columns) * separate
 
 
 def _number(content: Content, form: str, at: int) -> int:

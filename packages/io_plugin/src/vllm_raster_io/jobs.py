@@ -50,7 +50,8 @@ class Job:
         self._deadline = deadline or Deadline(LIMITS.seconds, "The request")
         self.instruction = _instruction(request, contract)
         self._target = access.target(request)
-        files = access.sources(request, contract.input.frames, self._deadline)
+        taken = contract.input
+        files = access.sources(request, taken.frames, self._deadline, len(taken.bands))
         self.series = Series(files, contract.input, request.indices)
         try:
             size, tile = (self.series.height, self.series.width), contract.tile
@@ -165,7 +166,7 @@ class Job:
             dates_by=told.days_by,
             location_by=told.places_by,
             prompt=self.instruction,
-            notes=list(told.notes),
+            notes=[*self.series.notes, *told.notes],
         )
 
     def _summary(self, raster: RasterMap) -> list[ClassSummary]:
