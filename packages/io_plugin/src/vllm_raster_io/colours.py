@@ -257,7 +257,7 @@ def _is_inverted(stored: Stored) -> bool:
 def _is_gray(stored: Stored, form: Format) -> bool:
     """Whether the only band is a picture's, and not one of a scene's many."""
     place = stored.place
-    nowhere = place.crs is None and place.transform.is_identity and not place.gcps[0]
+    nowhere = not place.crs and place.transform.is_identity and not place.gcps[0]
     return form.driver is not None and nowhere and not stored.descriptions[0]
 
 

@@ -26,7 +26,6 @@ from vllm_raster_io.tiling import Window
 _ALONE = {
     "GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR",  # other requests' files are beside this one
     "GDAL_PAM_ENABLED": "NO",
-    "GDAL_GEOREF_SOURCES": "INTERNAL",
     "CPL_VSIL_CURL_ALLOWED_EXTENSIONS": "none",
     "GDAL_NUM_THREADS": "1",
     "GDAL_PNG_WHOLE_IMAGE_OPTIM": "NO",  # it takes a cut off file for a whole one
@@ -146,7 +145,7 @@ class Dataset(Stored):
     def _learn(self) -> None:
         dataset = self.place
         self.dtypes = _types(dataset)
-        self.nodata = dataset.nodatavals
+        self.nodata: Sequence[float | None] = dataset.nodatavals
         self.descriptions = dataset.descriptions
         self.interpretations = dataset.colorinterp
         self.scaling = list(zip(dataset.scales, dataset.offsets, strict=True))
@@ -165,6 +164,9 @@ class Dataset(Stored):
 
     def _learn_masks(self) -> None:
         flags = [set(one) for one in self.place.mask_flag_enums]
+        if all({MaskFlags.per_dataset, MaskFlags.nodata} <= one for one in flags):
+            # One colour is transparent, and no value of a single band.
+            self.nodata = [None] * self.count
         # Alpha bands are read as bands: GDAL takes none for a mask where there is nodata as well.
         self._shared_mask = [
             i
