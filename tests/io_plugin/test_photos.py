@@ -302,11 +302,11 @@ class TestOrientation:
         content = saved(picture(), "JPEG", exif=exif(number))
         assert read_all(content)[0].shape == (3, 24, 40)
 
-    @pytest.mark.parametrize(
-        "damage", [b"Exif\0\0", b"Exif\0\0II*\0\xff\xff\xff\xff", b"Exif\0\0MM\0*"]
-    )
-    def test_whose_tags_are_damaged(self, damage: bytes) -> None:
-        assert read_all(saved(picture(), "JPEG", exif=damage))[0].shape == (3, 24, 40)
+    def test_whose_tags_are_damaged(self) -> None:
+        content = saved(picture(), "JPEG", exif=b"Exif\0\0II*\0\xff\xff\xff\xff")
+        assert read_all(content)[0].shape == (3, 24, 40)
+        for damage in (b"Exif\0\0", b"Exif\0\0MM\0*"):
+            assert "cannot be read" in refused(saved(picture(), "JPEG", exif=damage), PHOTO)
 
     def test_what_lies_on_the_ground_stays_there(self) -> None:
         points = [GroundControlPoint(r, c, 10 + c, 50 - r) for r in (0, 20) for c in (0, 30)]
@@ -335,13 +335,9 @@ def test_the_answer_is_georeferenced_nowhere(form: str, options: dict[str, Any])
 @pytest.mark.parametrize(("form", "options"), EVERY_KIND)
 def test_cut_off(form: str, options: dict[str, Any]) -> None:
     content = saved(picture(200, 200), form, **options)
-    # A raw codestream has no end that is missed, but its layers may.
-    for part in (0.05, 0.3, 0.6):
-        length = int(len(content) * part)
-        if form == "JPEG2000" and part > 0.05:
-            continue
+    for part in (0.05, 0.3, 0.6, 0.95):
         with pytest.raises(RasterError):
-            read_all(content[:length])
+            read_all(content[: int(len(content) * part)])
 
 
 def test_a_film_is_refused() -> None:

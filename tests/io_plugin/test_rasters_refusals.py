@@ -45,6 +45,9 @@ FORMATS = {
     "COG": {"driver": "COG"},
     "PNG": {"driver": "PNG", "crs": None},
     "JPEG": {"driver": "JPEG", "crs": None},
+    "WebP": {"driver": "WEBP", "crs": None},
+    "JPEG 2000": {"driver": "JP2OpenJPEG", "reversible": "yes", "quality": 100},
+    "JPEG 2000 in tiles": {"driver": "JP2OpenJPEG", "blockxsize": 32, "blockysize": 32},
 }
 
 

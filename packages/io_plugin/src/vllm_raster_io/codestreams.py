@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from vllm_raster_io.errors import LimitError
+from vllm_raster_io.errors import LimitError, RasterError
 from vllm_raster_io.files import Content
 from vllm_raster_io.limits import LIMITS, Tally
 
@@ -18,19 +18,20 @@ _METADATA = (b"xml ", b"uuid", b"asoc")
 _EXIF_UUID = b"JpgTiffExif->JP2"
 _MOST_HEADS = 2**17
 """Parts of tiles, each of which may say anew how it is coded."""
-_MOST_TABLES = 2**18
+_MOST_TABLES = 2**17
 """Tiles times components: of each the decoder keeps a table of a kilobyte."""
-_MOST_CELLS = 2**20
-"""Code blocks and precincts of a tile, of each of which it keeps some hundred bytes."""
+_MOST_CELLS = 2**19
+"""Code blocks and precincts of a tile, of each of which it keeps several hundred bytes."""
 _MOST_PACKETS = 2**26
 """Of each packet of a tile it keeps whether it was read."""
 _TABLES_OF_A_TILE = 5
+_CUT_OFF = "The JPEG 2000 file cannot be opened: it is cut off or damaged"
 
 
 def check_codestream(content: Content, tally: Tally) -> None:
     """Checks what the decoder would allocate before it decodes anything.
 
-    Where the file is cut off or out of order the count ends, and GDAL says what is wrong.
+    It also sees to it that all tiles are there, for of a file that is cut off GDAL makes up the rest.
 
     Args:
         content: The file.
@@ -38,6 +39,7 @@ def check_codestream(content: Content, tally: Tally) -> None:
 
     Raises:
         LimitError: It is more than allowed.
+        RasterError: The file is cut off.
     """
     for kind, at, length in _boxes(content):
         tally["directories"] += 1
@@ -69,7 +71,10 @@ def _boxes(content: Content) -> Iterator[tuple[bytes, int, int]]:
         if length == 1 and at + 16 <= len(content):
             (length,) = struct.unpack(">Q", content[at + 8 : at + 16])
             head = 16
-        length = len(content) - at if length == 0 else min(length, len(content) - at)
+        left = len(content) - at
+        if kind == b"jp2c" and length > left:
+            raise RasterError(_CUT_OFF)
+        length = left if length == 0 else min(length, left)
         if length < head:
             return
         yield kind, at + head, length - head
@@ -130,7 +135,7 @@ def _least(*sizes: tuple[int, int]) -> tuple[int, int]:
 
 
 def _check_coding(content: Content, start: int, end: int) -> None:
-    size, coding = None, _Coding()
+    size, coding, tiles = None, _Coding(), set[bytes]()
     for marker, at, length in _markers(content, start + 2, end):
         data = bytes(content[at : at + min(length, 128)])
         if marker == _SIZ and size is None:
@@ -144,8 +149,12 @@ def _check_coding(content: Content, start: int, end: int) -> None:
         elif marker == _COC and size is not None:
             wide = 1 if size.components < 257 else 2
             coding.add(data[wide] if len(data) > wide else 0, data[wide + 1 :])
+        elif marker == _SOT:
+            tiles.add(data[:2])
     if size is not None:
         _check_tile(size, coding)
+        if len(tiles) != size.tiles:
+            raise RasterError(f"{_CUT_OFF} ({len(tiles)} of {size.tiles} tiles)")
 
 
 def _markers(content: Content, start: int, end: int) -> Iterator[tuple[int, int, int]]:
@@ -162,6 +171,8 @@ def _markers(content: Content, start: int, end: int) -> Iterator[tuple[int, int,
                 return
             told = int.from_bytes(head[2:6], "big")
             next_tile = at + told if told else end
+            if next_tile > end:
+                raise RasterError(_CUT_OFF)
         if marker == _SOD:
             if next_tile <= at:
                 return
