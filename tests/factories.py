@@ -36,6 +36,7 @@ def make_raster(
     image_tags: Mapping[str, str] | None = None,
     band_tags: Mapping[int, Mapping[str, str]] | None = None,
     palette: Mapping[int, tuple[int, ...]] | None = None,
+    scaling: tuple[float, float] | None = None,
     **creation_options: Any,
 ) -> bytes:
     """The bytes of a raster file.
@@ -62,6 +63,7 @@ def make_raster(
         image_tags: Metadata of the file in GDAL's domain IMAGERY.
         band_tags: Metadata of bands, by their numbers from 1.
         palette: Red, green and blue of the only band's values.
+        scaling: Factor and offset that the file declares for all bands.
         **creation_options: What the driver takes, such as `tiled`, `compress`, `photometric`.
 
     Raises:
@@ -80,6 +82,8 @@ def make_raster(
             with memory.open(
                 driver=driver, count=count, height=rows, width=columns, dtype=dtype, **profile
             ) as raster:
+                if scaling:
+                    raster.scales, raster.offsets = ([one] * count for one in scaling)
                 if palette:
                     raster.write_colormap(1, dict(palette))
                 raster.write(pixels)

@@ -232,7 +232,8 @@ class TestOtherColours:
     def test_in_a_tiff(self, mode: str) -> None:
         image = picture()
         if mode == "LAB":
-            content = make_raster(values=np.zeros((3, 5, 6)), dtype="uint8", photometric="cielab", crs=None)  # fmt: skip
+            dark = np.zeros((3, 5, 6))
+            content = make_raster(values=dark, dtype="uint8", photometric="cielab", crs=None)
             pixels, _ = read_all(content)
             assert pixels.shape == (3, 5, 6)
             assert not pixels.any()  # no light is black
@@ -244,7 +245,8 @@ class TestOtherColours:
     @pytest.mark.parametrize("dtype", ["uint8", "uint16"])
     def test_0_is_white(self, dtype: str) -> None:
         values = np.arange(30).reshape(5, 6) * 8
-        content = make_raster(values=values, dtype=dtype, photometric="miniswhite", crs=None, nodata=16)  # fmt: skip
+        options = {"dtype": dtype, "photometric": "miniswhite", "crs": None}
+        content = make_raster(values=values, nodata=16, **options)
         greatest = np.iinfo(dtype).max
         pixels, valid = read_all(content)
         np.testing.assert_array_equal(pixels[0], greatest - values)

@@ -31,7 +31,7 @@ _CUT_OFF = "The JPEG 2000 file cannot be opened: it is cut off or damaged"
 def check_codestream(content: Content, tally: Tally) -> None:
     """Checks what the decoder would allocate before it decodes anything.
 
-    It also sees to it that all tiles are there, for of a file that is cut off GDAL makes up the rest.
+    It also sees to it that all tiles are there: GDAL makes up those that are cut off.
 
     Args:
         content: The file.

@@ -17,9 +17,10 @@ from rasterio.errors import CRSError, NotGeoreferencedWarning, RasterioError, RP
 from rasterio.io import DatasetReader
 from rasterio.windows import Window as RasterioWindow
 
+from vllm_raster_io.directories import exact_nodata
 from vllm_raster_io.errors import RasterError
 from vllm_raster_io.files import SceneFile
-from vllm_raster_io.formats import JPEG_2000, WEBP, Format
+from vllm_raster_io.formats import JPEG_2000, TIFF, WEBP, Format
 from vllm_raster_io.stored import WIDE, Palette, Stored, exclude
 from vllm_raster_io.tiling import Window
 
@@ -154,6 +155,9 @@ class Dataset(Stored):
         self._bits = [
             dataset.tags(i, ns="IMAGE_STRUCTURE").get("NBITS", "") for i in dataset.indexes
         ]
+        if self._form is TIFF and any(one.name in WIDE for one in self.dtypes):
+            exact = exact_nodata(self._file.content)
+            self.nodata = [one if exact is None else exact for one in self.nodata]
         self._learn_masks()
         if dataset.tags(ns="OVERVIEWS"):
             raise RasterError(
@@ -173,13 +177,8 @@ class Dataset(Stored):
             for i, one in enumerate(flags, 1)
             if MaskFlags.per_dataset in one and MaskFlags.alpha not in one
         ][:1]
-        # Without a flag the band has a mask of its own. Nodata is compared by `exclude`, but for
-        # numbers that rasterio rounds when it tells nodata.
-        self._own_masks = {
-            i
-            for i, (one, kind) in enumerate(zip(flags, self.dtypes, strict=True), 1)
-            if not one or (MaskFlags.nodata in one and kind.name in WIDE)
-        }
+        # Without a flag the band has a mask of its own. Nodata is compared by `exclude`.
+        self._own_masks = {i for i, one in enumerate(flags, 1) if not one}
 
 
 def _types(dataset: DatasetReader) -> list[np.dtype[Any]]:

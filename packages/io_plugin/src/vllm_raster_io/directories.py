@@ -6,6 +6,7 @@ the square of the number of metadata items: a minute for 5 MB of them.
 
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self
 
@@ -17,8 +18,9 @@ from vllm_raster_io.limits import LIMITS, Tally
 
 WIDTH, HEIGHT, PHOTOMETRIC, ORIENTATION, SAMPLES = 256, 257, 262, 274, 277
 ROWS_PER_STRIP, PLANAR, TILE_WIDTH, TILE_HEIGHT = 278, 284, 322, 323
-_GDAL_METADATA = 42112
+_GDAL_METADATA, _GDAL_NODATA = 42112, 42113
 _SEPARATE = 2
+_LONGEST_NUMBER = 64
 _SIZES = {1: 1, 3: 2, 4: 4, 16: 8}
 """Bytes of the numbers of a tag: of the types BYTE, SHORT, LONG, LONG8."""
 _MOST_ENTRIES = 2**16 - 1  # GDAL takes a directory with more for no directory
@@ -56,6 +58,20 @@ def first_directory(content: Content) -> dict[int, int]:
     for entries in _directories(content):
         return _values(entries)
     return {}
+
+
+def exact_nodata(content: Content) -> int | None:
+    """GDAL's nodata of a TIFF, where it is written as a whole number, with all of its digits."""
+    for entries in _directories(content):
+        for entry in entries[entries["tag"] == _GDAL_NODATA]:
+            start, length = int(entry["at"]), min(int(entry["count"]), _LONGEST_NUMBER)
+            text = bytes(content[start : start + length])
+            if length <= entry["at"].itemsize:  # it stands in the field itself
+                text = entry["at"].tobytes()[:length]
+            with suppress(ValueError):
+                return int(text.partition(b"\0")[0])
+        return None
+    return None
 
 
 @dataclass(frozen=True)

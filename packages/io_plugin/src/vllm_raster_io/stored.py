@@ -12,7 +12,7 @@ from vllm_raster_io.closing import Closing
 from vllm_raster_io.tiling import Window
 
 WIDE = ("int64", "uint64")
-"""Types of whole numbers that floats, in which nodata is told, do not hold."""
+"""Types of whole numbers that floats, in which GDAL mostly tells nodata, do not hold."""
 
 Palette = Mapping[int, tuple[int, int, int, int]]
 """Red, green, blue and opacity, each from 0 to 255, of each value of a band."""
@@ -84,7 +84,7 @@ def exclude(valid: npt.NDArray[np.bool_], band: npt.NDArray[Any], nodata: float 
         # The network's numbers have 32 bits: what is beyond them is infinite to it.
         with np.errstate(over="ignore"):
             valid &= np.isfinite(band.astype(np.float32, copy=False))
-    if nodata is None or not np.isfinite(nodata) or band.dtype.name in WIDE:
+    if nodata is None or not np.isfinite(float(nodata)):
         return
     if band.dtype.kind in "iu":
         limits = np.iinfo(band.dtype)
