@@ -27,10 +27,11 @@ from vllm_raster_io.errors import (
 )
 from vllm_raster_io.jobs import Job
 from vllm_raster_io.limits import Limits
-from vllm_raster_io.paths import Root, Target, open_file
+from vllm_raster_io.paths import Root, open_file
 from vllm_raster_io.rasters import Scene
 from vllm_raster_io.requests import RasterRequest
 from vllm_raster_io.settings import Settings
+from vllm_raster_io.targets import Target
 from vllm_raster_io.tiling import Window
 
 from ..factories import make_raster

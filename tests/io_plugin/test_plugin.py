@@ -3,8 +3,11 @@
 import asyncio
 import base64
 import random
+import threading
+import time
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +18,15 @@ from rasterio.io import MemoryFile
 from vllm.pooling_params import PoolingParams
 
 from vllm_raster_io import plugin
-from vllm_raster_io.errors import ContractError, RasterError, RequestError, ServingError
+from vllm_raster_io.errors import (
+    ContractError,
+    RasterError,
+    RequestError,
+    ServingError,
+    SettingsError,
+)
+from vllm_raster_io.jobs import Job
+from vllm_raster_io.limits import LimitsInForce
 from vllm_raster_io.plugin import RasterIOProcessor
 from vllm_raster_io.requests import RasterAnswer, RasterRequest
 from vllm_raster_io.uploads import Upload
@@ -89,6 +100,24 @@ class TestStart:
     def test_every_digit_needs_a_token_of_its_own(self, ids: dict[str, list[int]]) -> None:
         with pytest.raises(ContractError, match="a token for each of the digits 0 to f"):
             make_processor(tokenizer=Tokenizer(ids))
+
+    def test_reads_the_settings(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setenv("VLLM_RASTER_READ_ROOTS", str(tmp_path))
+        monkeypatch.setenv("VLLM_RASTER_MAX_BANDS", "3")
+        monkeypatch.setattr(plugin, "LIMITS", limits := LimitsInForce())
+        processor = make_processor()
+        assert limits.bands == 3
+        (tmp_path / "scene.tif").write_bytes(make_raster(height=20, width=30))
+        request = processor.parse_data({"data": "scene.tif", "data_format": "path"})
+        answer = processor.post_process(
+            list(map(Engine(processor), processor.pre_process(request)))
+        )
+        assert (answer.height, answer.width) == (20, 30)
+
+    def test_wrong_settings_stop_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("VLLM_RASTER_READ_ROOT", "/")
+        with pytest.raises(SettingsError, match="did you mean VLLM_RASTER_READ_ROOTS"):
+            make_processor()
 
 
 class TestRequests:
@@ -324,6 +353,30 @@ class TestNothingIsLeftBehind:
         asyncio.run(hang_up())
         assert not upload.memory.exists()
 
+    def test_hung_up_while_it_is_fetched(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        processor, begun, closed = make_processor(), threading.Event(), threading.Event()
+
+        class Slow:
+            def __init__(self, request: Any, contract: Any, access: Any, deadline: Any) -> None:
+                begun.set()
+                while not deadline.cancelled:
+                    time.sleep(0.001)
+
+            def close(self) -> None:
+                closed.set()
+
+        monkeypatch.setattr(plugin, "Job", Slow)
+
+        async def hang_up() -> None:
+            body = {"data": "https://example.org/", "data_format": "url"}
+            task = asyncio.create_task(processor.open(body))
+            await asyncio.to_thread(begun.wait)
+            task.cancel()
+            await asyncio.wait([task])
+
+        asyncio.run(hang_up())
+        assert closed.wait(5)
+
     def test_offline_the_next_request_shows_that_the_last_is_over(self) -> None:
         processor = make_processor()
         uploads = [Upload.of(make_raster()) for _ in range(3)]
@@ -343,6 +396,28 @@ class TestNothingIsLeftBehind:
         with pytest.raises(RasterError, match="damaged"):
             asyncio.run(serve())
         assert not upload.memory.exists()
+
+
+async def test_what_is_fetched_slowly_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    processor, done = make_processor(), threading.Event()
+
+    class Fetched(Job):
+        def __init__(self, request: RasterRequest, *args: Any) -> None:
+            if request.data_format == "url":
+                done.wait()
+                request = RasterRequest(data=scene)
+            super().__init__(request, *args)
+
+    monkeypatch.setattr(plugin, "Job", Fetched)
+    scene = base64.b64encode(make_raster()).decode()
+    body = {"data": "https://example.org/", "data_format": "url"}
+    # More than there are threads, of the processor's and of the event loop's.
+    slow = [asyncio.create_task(processor.open(body)) for _ in range(50)]
+    quick = await asyncio.wait_for(processor.open({"data": scene}), 5)
+    assert not any(one.done() for one in slow)
+    done.set()
+    for job in (quick, *await asyncio.gather(*slow)):
+        job.close()
 
 
 def request(content: bytes) -> RasterRequest:

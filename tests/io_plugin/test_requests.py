@@ -10,8 +10,8 @@ from vllm_raster_io.requests import RasterRequest
 from vllm_raster_io.uploads import Upload
 
 FIELDS = (
-    "data", "data_format", "out_data_format", "image_format", "indices", "prompt", "dates",
-    "location",
+    "data", "data_format", "out_data_format", "out_path", "overwrite", "image_format", "indices",
+    "prompt", "dates", "location",
 )  # fmt: skip
 PAYLOAD = "~" * 100_000
 
@@ -22,6 +22,8 @@ def test_only_the_raster_is_needed() -> None:
         "data": "SUkqAA==",
         "data_format": "b64_json",
         "out_data_format": "b64_json",
+        "out_path": None,
+        "overwrite": False,
         "image_format": None,
         "indices": None,
         "prompt": None,
@@ -38,7 +40,7 @@ def test_a_body_as_terratorch_clients_send_it() -> None:
         "image_format": "tiff",
         "indices": [1, 2, 3, 8, 11, 12],
     }
-    assert RasterRequest.parse(body).model_dump(exclude_none=True) == body
+    assert RasterRequest.parse(body).model_dump(exclude_unset=True) == body
 
 
 @pytest.mark.parametrize(
@@ -46,6 +48,8 @@ def test_a_body_as_terratorch_clients_send_it() -> None:
     [
         ("data_format", ["b64_json", "path", "url"]),
         ("out_data_format", ["b64_json", "path"]),
+        ("out_path", ["maps/a.tif", "/", "x" * 4096, None]),
+        ("overwrite", [True, False]),
         ("image_format", ["tiff", "geotiff", "tif", "png", "jpeg", None]),
         ("indices", [[0], [3, 2, 1], [0, 0, 0], [1023], None]),
         ("prompt", ["water", "Wo ist Wald?", "x" * 1000, None]),
@@ -199,6 +203,23 @@ def test_a_request_does_not_change() -> None:
     request = RasterRequest.parse({"data": "AA=="})
     with pytest.raises(ValidationError):
         request.indices = [1]  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"data": "AA==", "image_format": "https://example.org/a.tif?token=SECRET"},
+        {"data": "AA==", "data_format": "https://me:SECRET@example.org/"},
+        {"data": ["https://me:SECRET@example.org/", 3]},
+        {"data": {"url": "s3://bucket/SECRET"}},
+        {"data": "AA==", "https://me:SECRET@example.org/": 3},
+        "https://example.org/?SECRET",
+    ],
+)
+def test_of_a_url_only_the_scheme_is_quoted(body: object) -> None:
+    message = refusal(body)
+    assert "://..." in message
+    assert "SECRET" not in message
 
 
 def test_the_schema_tells_clients_of_a_string() -> None:

@@ -278,6 +278,17 @@ class TestWrongVariables:
         assert "set TMPDIR" in refusal({"VLLM_RASTER_ALLOWED_HOSTS": "example.org"})
 
 
+def test_each_is_documented() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+    for name in Settings.model_fields.keys() - {"limits"}:
+        assert f"| `{name}`, `VLLM_RASTER_{name.upper()}` |" in text
+    units = {"GiB": 2**30, "MiB": 2**20}
+    for name, field in Limits.model_fields.items():
+        (row,) = (line for line in text.splitlines() if line.startswith(f"| `max_{name}` |"))
+        number, _, unit = row.split("|")[2].strip().partition(" ")
+        assert int(number.replace(",", "")) * units.get(unit, 1) == field.default
+
+
 def test_limits_are_put_in_force() -> None:
     limits = LimitsInForce()
     limits.check("bands", 1024)

@@ -23,6 +23,7 @@ _HOMES = {
     "RequestError": "errors",
     "ServiceError": "errors",
     "ServingError": "errors",
+    "SettingsError": "errors",
     "Tiling": "tiling",
     "TilingError": "errors",
     "Window": "tiling",

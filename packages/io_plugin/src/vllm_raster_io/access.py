@@ -9,9 +9,10 @@ from vllm_raster_io.errors import AccessError, RequestError
 from vllm_raster_io.fetching import Fetcher
 from vllm_raster_io.files import SceneFile
 from vllm_raster_io.limits import LIMITS, Tally
-from vllm_raster_io.paths import Target, open_file
+from vllm_raster_io.paths import open_file
 from vllm_raster_io.requests import RasterRequest
 from vllm_raster_io.settings import Settings
+from vllm_raster_io.targets import Target
 from vllm_raster_io.uploads import Upload
 
 Delivery = tuple[Literal["b64_json", "path"], str]

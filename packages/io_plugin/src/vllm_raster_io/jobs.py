@@ -32,7 +32,7 @@ class Job:
         request: What is asked.
         contract: What the checkpoint takes and gives.
         access: Which files may be read and written.
-        deadline: Until when all must be done.
+        deadline: Until when all must be done; without it, there is no hurry.
 
     Raises:
         RasterIOError: The request cannot be served; the message says why.
@@ -47,11 +47,11 @@ class Job:
     ) -> None:
         access = access or Access()
         self.contract = contract
-        self._deadline = deadline or Deadline(LIMITS.seconds, "The request")
+        self._deadline = deadline
         self.instruction = _instruction(request, contract)
         self._target = access.target(request)
         taken = contract.input
-        files = access.sources(request, taken.frames, self._deadline, len(taken.bands))
+        files = access.sources(request, taken.frames, deadline, len(taken.bands))
         self.series = Series(files, contract.input, request.indices)
         try:
             size, tile = (self.series.height, self.series.width), contract.tile
@@ -131,7 +131,8 @@ class Job:
         _, height, width = raster.pixels.shape
         crs = dataset.crs or dataset.gcps[1]
         content = write_geotiff(raster, dataset, output, self.series.tags)
-        self._deadline.remaining()  # or nobody waits for the file
+        if self._target is not None and self._deadline is not None:
+            self._deadline.remaining()  # or nobody waits for the file
         data_format, data = deliver(content, self._target)
         return RasterAnswer(
             data_format=data_format,
