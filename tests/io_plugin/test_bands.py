@@ -7,7 +7,9 @@ import pytest
 
 from vllm_raster_io.bands import BandChoice, choose_bands
 from vllm_raster_io.errors import RasterError
+from vllm_raster_io.rasters import Scene
 from vllm_raster_io.tiling import Window
+from vllm_raster_io.uploads import Upload
 
 from ..factories import make_raster
 from .scenes import open_scene
@@ -88,14 +90,16 @@ class TestPictures:
         [
             (("RED", "GREEN", "BLUE"), (0, 1, 2)),
             (("BLUE", "GREEN", "RED"), (2, 1, 0)),
-            (("B04", "B03"), (0, 1)),
+            (("B04", "B03", "B02"), (0, 1, 2)),
+            (("B02", "B03", "B04"), (2, 1, 0)),
         ],
     )
     def test_are_found_by_colour(
         self, kind: str, wanted: tuple[str, ...], indices: tuple[int, ...]
     ) -> None:
         content = make_raster(bands=3, dtype="uint8", driver=kind, crs=None)
-        assert chosen(content, wanted) == BandChoice(indices, "names")
+        with Scene(Upload.of(content), wanted=wanted) as scene:
+            assert choose_bands(scene, wanted, None) == BandChoice(indices, "names")
 
     def test_in_order_for_names_of_no_colour(self) -> None:
         content = make_raster(bands=3, dtype="uint8", driver="PNG", crs=None)

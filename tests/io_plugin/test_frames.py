@@ -305,7 +305,7 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("bad", "kind", "told"),
         [
-            (b"text", RasterError, "File 2 of 3: The data must be a GeoTIFF, PNG or JPEG"),
+            (b"text", RasterError, "File 2 of 3: The data must be a GeoTIFF, PNG, JPEG, "),
             (make_raster()[:40], RasterError, "File 2 of 3: "),
             (make_raster(bands=3), RasterError, "File 2 of 3: The checkpoint takes 2 bands"),
             (b"", RequestError, "`data` is empty"),

@@ -5,16 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rasterio.enums import ColorInterp
-
 from vllm_raster_io.errors import RasterError
 from vllm_raster_io.matching import match
 from vllm_raster_io.quoting import cut, quoted
-from vllm_raster_io.rasters import Scene
+from vllm_raster_io.stacks import AnyScene
 from vllm_raster_io.vocabularies import readings
-
-_PICTURES = ("PNG", "JPEG", "WEBP")
-_COLOURS = (ColorInterp.red, ColorInterp.green, ColorInterp.blue)
 
 BandsBy = Literal["bands", "indices", "names", "order"]
 """What told the bands: one of the request's fields, the file's names, or nothing."""
@@ -36,7 +31,7 @@ class BandChoice:
 
 
 def choose_bands(
-    scene: Scene,
+    scene: AnyScene,
     wanted: tuple[str, ...],
     indices: list[int] | None,
     dates: int = 1,
@@ -65,7 +60,7 @@ def choose_bands(
         return BandChoice(_asked(scene, colours, wanted, indices, dates), "indices")
     if bands is not None:
         return _asked_by_name(scene, colours, wanted, bands, dates)
-    found = match(wanted, _names(scene), dates)
+    found = match(wanted, scene.descriptions, dates)
     if found is not None:
         return BandChoice(_by_date(found.places, dates), "names", found.notes)
     if _stands_in_order(scene, colours, wanted, dates):
@@ -78,22 +73,13 @@ def choose_bands(
     )
 
 
-def _names(scene: Scene) -> list[str | None]:
-    """The names of a file's bands; of a picture's their colours, for it has no others."""
-    if scene.dataset.driver not in _PICTURES:
-        # There, three bands of bytes are red, green and blue unless their writer says otherwise.
-        return scene.descriptions
-    return [
-        name or (colour.name if colour in _COLOURS else None)
-        for name, colour in zip(scene.descriptions, scene.dataset.colorinterp, strict=True)
-    ]
-
-
-def _stands_in_order(scene: Scene, colours: list[int], wanted: Sequence[str], dates: int) -> bool:
+def _stands_in_order(
+    scene: AnyScene, colours: list[int], wanted: Sequence[str], dates: int
+) -> bool:
     """Whether the numbers agree, and no name says that the order is another."""
     if len(colours) != len(wanted) * dates:
         return False
-    names, named = _names(scene), defaultdict(list)
+    names, named = scene.descriptions, defaultdict(list)
     for i, name in enumerate(names):
         if name:
             named[name.strip().casefold()].append(i)
@@ -115,7 +101,7 @@ def _contradicts(names: Sequence[str | None], wanted: Sequence[str]) -> bool:
 
 
 def _asked(
-    scene: Scene, colours: list[int], wanted: tuple[str, ...], indices: list[int], dates: int
+    scene: AnyScene, colours: list[int], wanted: tuple[str, ...], indices: list[int], dates: int
 ) -> tuple[int, ...]:
     if len(indices) not in (len(wanted), len(wanted) * dates):
         raise RasterError(_wrong_number("indices", wanted, dates, indices))
@@ -139,7 +125,7 @@ def _asked(
 
 
 def _asked_by_name(
-    scene: Scene,
+    scene: AnyScene,
     colours: list[int],
     wanted: tuple[str, ...],
     bands: Sequence[str | int],
@@ -167,7 +153,7 @@ def _asked_by_name(
         raise RasterError(
             f"`bands` count from 1 and the file has {scene.count} bands, got {quoted(beyond)}"
         )
-    found = match(names, _names(scene), dates)
+    found = match(names, scene.descriptions, dates)
     if found is None:
         once = "" if dates == 1 else f" {dates} times, once a date"
         raise RasterError(
@@ -191,9 +177,9 @@ def _wrong_number(field: str, wanted: tuple[str, ...], dates: int, given: Sequen
     )
 
 
-def _named(scene: Scene, indices: list[int]) -> str:
+def _named(scene: AnyScene, indices: list[int]) -> str:
     return cut(", ".join(scene.descriptions[i] or "unnamed" for i in indices), 200)
 
 
-def _besides(scene: Scene) -> str:
+def _besides(scene: AnyScene) -> str:
     return " besides an alpha band, which is a mask" if any(scene.alpha) else ""

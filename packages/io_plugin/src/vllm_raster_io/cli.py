@@ -10,9 +10,9 @@ from rich.table import Table
 
 from vllm_raster_io import cli_options as opt
 from vllm_raster_io.client import MapResult, RasterClient
+from vllm_raster_io.datasets import accept_missing_reference
 from vllm_raster_io.errors import RasterIOError, ServiceError
 from vllm_raster_io.previews import class_preview
-from vllm_raster_io.rasters import accept_missing_reference
 
 app = typer.Typer(no_args_is_help=True, help="Maps rasters with a vLLM server.")
 _console = Console()

@@ -23,6 +23,7 @@ Compression = Literal["none", "deflate", "lzw", "zstd"]
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(allow_inf_nan=False, gt=0)]
+Whole = Annotated[int, Field(ge=-(2**63), lt=2**64)]
 Count = Annotated[int, Field(ge=1)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 
@@ -55,7 +56,7 @@ class MapOptions(BaseModel):
     offset: Finite | Annotated[list[Finite], Field(min_length=1)] | None = Field(
         default=None, description="Added after `scale`, in place of the checkpoint's."
     )
-    nodata: int | float | Literal["nan", "none"] | None = Field(
+    nodata: Whole | float | Literal["nan", "none"] | None = Field(
         default=None,
         description="Value of invalid pixels in place of the file's own; `none` if no value is. "
         "NaN always is, and masks hold as well.",

@@ -11,7 +11,7 @@ from rasterio.io import DatasetReader
 from rasterio.transform import Affine
 from rasterio.warp import transform
 
-from vllm_raster_io.rasters import GDAL_ERRORS
+from vllm_raster_io.datasets import GDAL_ERRORS
 
 _GEOGRAPHIC = "EPSG:4326"
 

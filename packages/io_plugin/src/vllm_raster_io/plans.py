@@ -66,7 +66,8 @@ class Plan(Closing):
         self.confidence_target = None
         if self.target is not None and self.encoding.confidence:
             self.confidence_target = self.target.beside("_confidence")
-        files = access.sources(request, contract.input.frames, deadline)
+        taken = contract.input
+        files = access.sources(request, taken.frames, deadline, len(taken.bands))
         self.series = Series(files, contract.input, request.indices, request.bands)
         try:
             self._cut()

@@ -13,6 +13,7 @@ from uuid import uuid4
 from vllm_raster_io.access import Access
 from vllm_raster_io.answers import RasterAnswer
 from vllm_raster_io.contract import RasterContract
+from vllm_raster_io.datasets import accept_missing_reference
 from vllm_raster_io.deadlines import Deadline
 from vllm_raster_io.engine import (
     POOLING_TASK,
@@ -30,7 +31,6 @@ from vllm_raster_io.errors import ContractError, RequestError, ServingError
 from vllm_raster_io.jobs import Job
 from vllm_raster_io.limits import LIMITS
 from vllm_raster_io.pending import PendingJobs
-from vllm_raster_io.rasters import accept_missing_reference
 from vllm_raster_io.requests import RasterRequest
 from vllm_raster_io.settings import Settings
 

@@ -84,10 +84,13 @@ def true_colour(scene: bytes, result: MapResult) -> tuple[Picture, npt.NDArray[n
     names = [name.casefold() for name in effective.bands]
     wanted = [names.index(one) for one in ("red", "green", "blue") if one in names]
     shown = wanted if len(wanted) == 3 else [0, min(1, len(names) - 1), min(2, len(names) - 1)]
-    with Scene(Upload.of(scene)) as source:
+    with Scene(Upload.of(scene), wanted=effective.bands) as source:
         column, row, width, height = effective.window or (0, 0, source.width, source.height)
         part = Window(row, column, height, width)
-        pixels, valid = source.read(part, [effective.indices[i] for i in shown])
+        picked = [effective.indices[i] for i in shown]
+        if max(picked) >= source.count:  # of files of a band each this is the first
+            picked = [0, 0, 0]
+        pixels, valid = source.read(part, picked)
     values = np.moveaxis(pixels, 0, -1).astype(np.float32)
     if not valid.any():
         return np.full(values.shape, 255, dtype=np.uint8), valid

@@ -8,10 +8,10 @@ from rasterio.crs import CRS
 from rasterio.transform import Affine
 from rasterio.warp import transform_bounds
 
+from vllm_raster_io.datasets import GDAL_ERRORS
 from vllm_raster_io.errors import RequestError
 from vllm_raster_io.georeference import Georeference, placed
 from vllm_raster_io.quoting import quoted
-from vllm_raster_io.rasters import GDAL_ERRORS
 from vllm_raster_io.requests import RasterRequest
 from vllm_raster_io.tiling import Window
 
