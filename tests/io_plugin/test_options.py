@@ -68,6 +68,9 @@ class TestTiles:
         assert "64, the checkpoint's and a multiple of 4, got 30" in refusal(
             CONTENT, contract, tile_size=30
         )
+        assert "32 pixels, by a block of 4, got 29" in refusal(
+            CONTENT, contract, tile_size=32, overlap=29
+        )
         answer = mapped(CONTENT, contract, tile_size=32)
         np.testing.assert_array_equal(pixels_of(answer)[0], PixelNetwork(contract).ids(SCENE))
 

@@ -67,6 +67,11 @@ class TestBox:
         region = found(TURNED, bbox=[x - 1, y - 1, x + 1, y + 1])
         assert region.window == Window(20, 50, 1, 1)
 
+    def test_of_numbers_that_are_no_places(self) -> None:
+        box = [-1.7e308, -1.7e308, 1.7e308, 1.7e308]
+        tiny = Georeference(UTM, Affine(1e-5, 1e-5, 0, 1e-5, -1e-5, 0))
+        assert "must hold numbers that can be places" in refusal(tiny, bbox=box)
+
     def test_in_another_system(self) -> None:
         wanted = (600_505, 5_299_505, 601_495, 5_299_745)
         box = list(transform_bounds(UTM, "EPSG:4326", *wanted))
@@ -131,11 +136,16 @@ class TestResolution:
         region = found(resolution=20, window=[2, 3, 4, 5])
         assert region == Region(Window(3, 2, 5, 4), (2, 2), (20, 20))
 
-    @pytest.mark.parametrize("asked", [0.1, 321, [10, 400], 1e300])
+    @pytest.mark.parametrize("asked", [0.1, 321, [10, 400], 1e300, 5e-324, 1.7e308])
     def test_has_ends(self, asked: Any) -> None:
         assert "from 1/16 of the size of the scene's pixels to 32 times it" in refusal(
             resolution=asked
         )
+
+    def test_of_pixels_without_a_size(self) -> None:
+        for transform in (Affine(0, 0, 5, 0, 0, 5), Affine(1, 0, 5, 0, 0, 5)):
+            message = refusal(Georeference(UTM, transform), resolution=10)
+            assert "the scene's pixels have no size" in message
 
     def test_of_a_scene_that_does_not_tell_its_own(self) -> None:
         assert "does not tell how large its pixels are" in refusal(Georeference(), resolution=10)

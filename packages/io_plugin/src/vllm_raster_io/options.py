@@ -24,7 +24,8 @@ Compression = Literal["none", "deflate", "lzw", "zstd"]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(allow_inf_nan=False, gt=0)]
 Whole = Annotated[int, Field(ge=-(2**63), lt=2**64)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, lt=2**31)]
+Pixels = Annotated[int, Field(ge=0, lt=2**31)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 _FORMS = {
@@ -61,9 +62,7 @@ class MapOptions(BaseModel):
         description="Value of invalid pixels in place of the file's own; `none` if no value is. "
         "NaN always is, and masks hold as well.",
     )
-    window: (
-        Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=4, max_length=4)] | None
-    ) = Field(
+    window: Annotated[list[Pixels], Field(min_length=4, max_length=4)] | None = Field(
         default=None,
         description="Part of the scene to map: first column, first row, columns, rows.",
     )
@@ -88,7 +87,7 @@ class MapOptions(BaseModel):
         default=None,
         description="Largest side of a window in pixels; at most the checkpoint's, its default.",
     )
-    overlap: Annotated[int, Field(ge=0)] | None = Field(
+    overlap: Pixels | None = Field(
         default=None,
         description="Least overlap of neighbouring windows in pixels, less than `tile_size`; by "
         "default the checkpoint's, or as great a part of a smaller tile.",

@@ -124,8 +124,9 @@ def _tiling(request: RasterRequest, contract: RasterContract, height: int, width
     overlap = request.overlap
     if overlap is None:
         overlap = tile.overlap * size // tile.size
-    elif overlap >= size:
+    elif overlap > size - step:
+        blocks = f", by a block of {step}" if step > 1 else ""
         raise RequestError(
-            f"`overlap` must be less than the tile, which is {size} pixels, got {overlap}"
+            f"`overlap` must be less than the tile, which is {size} pixels{blocks}, got {overlap}"
         )
     return Tiling(height, width, size, overlap, step)

@@ -56,18 +56,18 @@ def find_region(request: RasterRequest, place: Georeference, height: int, width:
     asked = request.resolution
     across, down = asked if isinstance(asked, list) else (asked, asked)
     transform = _transform(place, "resolution")
-    ratios = (
-        down / math.hypot(transform.b, transform.e),
-        across / math.hypot(transform.a, transform.d),
-    )
-    # To one part in a billion it is the scene's own.
-    ratios = (_rounded(ratios[0]), _rounded(ratios[1]))
+    sides = math.hypot(transform.b, transform.e), math.hypot(transform.a, transform.d)
+    if not all(0 < side < math.inf for side in sides):
+        raise RequestError("`resolution` is refused: the scene's pixels have no size")
+    ratios = down / sides[0], across / sides[1]
     if not all(_FINEST <= one <= _COARSEST for one in ratios):
         raise RequestError(
             f"`resolution` may be from 1/{1 / _FINEST:.0f} of the size of the scene's pixels to "
             f"{_COARSEST} times it, got {quoted(asked)}, which is "
             f"{ratios[1]:.4g} times it across and {ratios[0]:.4g} times it down"
         )
+    # To one part in a billion it is the scene's own.
+    ratios = (_rounded(ratios[0]), _rounded(ratios[1]))
     return Region(window, ratios, (float(across), float(down)))
 
 
@@ -94,6 +94,8 @@ def _within(
         raise RequestError("`bbox` is refused: all pixels of the scene lie on one line")
     left, bottom, right, top = bbox if crs is None else _brought(bbox, crs, place)
     corners = [placed(~transform, x, y) for x in (left, right) for y in (bottom, top)]
+    if not all(math.isfinite(one) for corner in corners for one in corner):
+        raise RequestError(f"`bbox` must hold numbers that can be places, got {bbox}")
     first_column, last_column = _cells([column for column, _ in corners], width)
     first_row, last_row = _cells([row for _, row in corners], height)
     if first_column >= last_column or first_row >= last_row:
