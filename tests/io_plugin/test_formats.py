@@ -312,6 +312,14 @@ class TestLimits:
         with quick_and_small():
             assert f"{told}, and at most" in refused(content, ONE, LimitError)
 
+    @pytest.mark.parametrize("length", [0, 1, 7, 100, 2**32 - 1])
+    def test_boxes_of_a_jpeg_2000_without_an_end(self, length: int) -> None:
+        content = bytearray(saved(picture(), "JPEG2000"))
+        box = content.index(b"ihdr") - 4
+        content[box : box + 4] = struct.pack(">I", length)
+        with quick_and_small():
+            assert "cut off or damaged" in refused(bytes(content), PHOTO)
+
     def test_tiles_of_a_jpeg_2000_that_are_not_there(self) -> None:
         content = changed(saved(picture(64, 64, 1), "JPEG2000"), size=(640, 640), tile=(64, 64))
         assert "cut off or damaged (1 of 100 tiles)" in refused(content, ONE)

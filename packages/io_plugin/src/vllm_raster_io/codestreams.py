@@ -15,6 +15,8 @@ from vllm_raster_io.limits import LIMITS, Tally
 
 _SOC, _SIZ, _COD, _COC, _SOT, _SOD, _EOC = 0xFF4F, 0xFF51, 0xFF52, 0xFF53, 0xFF90, 0xFF93, 0xFFD9
 _METADATA = (b"xml ", b"uuid", b"asoc")
+_BOXES_OF_BOXES = (b"jp2h", b"res ", b"asoc", b"uinf", b"jpch", b"jplh", b"cgrp")
+_DEEPEST = 8
 _EXIF_UUID = b"JpgTiffExif->JP2"
 _MOST_HEADS = 2**17
 """Parts of tiles, each of which may say anew how it is coded."""
@@ -44,11 +46,29 @@ def check_codestream(content: Content, tally: Tally) -> None:
     for kind, at, length in _boxes(content):
         tally["directories"] += 1
         LIMITS.check("directories", tally["directories"])
+        if kind in _BOXES_OF_BOXES:
+            _check_within(content, at, at + length, tally, 1)
         if kind in _METADATA:
             tally["metadata_bytes"] += length
             LIMITS.check("metadata_bytes", tally["metadata_bytes"])
         elif kind == b"jp2c":
             _check_coding(content, at, at + length)
+
+
+def _check_within(content: Content, at: int, end: int, tally: Tally, depth: int) -> None:
+    """Goes through the boxes within a box; GDAL goes round and round in one without a length."""
+    while at < end:
+        tally["directories"] += 1
+        LIMITS.check("directories", tally["directories"])
+        head = bytes(content[at : min(at + 16, end)])
+        length, start = int.from_bytes(head[:4], "big"), 8
+        if length == 1:
+            length, start = int.from_bytes(head[8:16], "big"), 16
+        if not start <= length <= end - at or depth > _DEEPEST:
+            raise RasterError(_CUT_OFF)
+        if head[4:8] in _BOXES_OF_BOXES:
+            _check_within(content, at + start, at + length, tally, depth + 1)
+        at += length
 
 
 def exif_of_boxes(content: Content) -> bytes:

@@ -28,8 +28,8 @@ class RasterRequest(MapOptions):
     )
 
     data: str | SkipJsonSchema[Upload] | list[str | SkipJsonSchema[Upload]] = Field(
-        description="The raster: a whole file in base64, its path or its URL; for a checkpoint "
-        "that takes several dates a list of files, one a date, or one file with the bands of all.",
+        description="The raster: a whole file in base64 or as a data URI, its path or its URL; or "
+        "a list of files, one a date or one a band, all bands of the first date first.",
         repr=False,
     )
     data_format: Literal["b64_json", "path", "url"] = Field(
