@@ -1,9 +1,12 @@
 """The examples that train do so, for a few steps, on a folder that is made here."""
 
 import json
+import re
 import subprocess
 import sys
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -67,3 +70,79 @@ def test_train_instructed_says_what_is_missing(folder: Path, tmp_path: Path) -> 
     done = train(folder, tmp_path / "out")
     assert done.returncode != 0
     assert "has no masks/TARGET/NAME.tif for any target" in done.stderr
+
+
+def test_train_instructed_learns_nothing_where_there_is_no_answer(
+    folder: Path, tmp_path: Path
+) -> None:
+    """An image without a valid pixel, a mask of NaN and of nodata: no loss is NaN for them."""
+    write(folder / "images" / "b.tif", make_raster(values=np.zeros((4, 70, 50)), nodata=0))
+    nothing = np.full((1, 70, 50), np.nan)
+    write(folder / "masks" / "dark" / "b.tif", make_raster(values=nothing, dtype="float32"))
+    unknown = np.full((1, 70, 50), 255)
+    mask = make_raster(values=unknown, dtype="uint8", nodata=255)
+    write(folder / "masks" / "bright" / "b.tif", mask)
+    done = train(folder, tmp_path / "out", "--steps", "10", "--batch", "1", "--side", "16")
+    assert done.returncode == 0, done.stderr
+    learnt = InstructedRasterForImageToImage.from_pretrained(tmp_path / "out").state_dict()
+    assert all(one.isfinite().all() for one in learnt.values())
+
+
+@pytest.mark.parametrize("nodata", [None, 0, 1, 255])
+def test_both_answers_are_learnt_whatever_nodata_is(folder: Path, nodata: int | None) -> None:
+    values = np.arange(70 * 50).reshape(70, 50) % (3 if nodata == 255 else 2)
+    values[values == 2] = 255
+    for mask in folder.glob("masks/*/*.tif"):
+        write(mask, make_raster(values=values, dtype="uint8", nodata=nodata))
+    one = example().MaskFolder(folder, side=70, length=1)[0]
+    valid = torch.from_numpy(one.item["valid"])
+    assert torch.equal(one.known, valid & torch.from_numpy(values != 255))
+    assert {*one.wanted[one.known].tolist()} == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.full((70, 50), 255), r"values such as 255, expected 0 to 1"),
+        (np.ones((70, 51)), r"has the size \(70, 51\), its image \(70, 50\)"),
+    ],
+)
+def test_masks_that_are_refused(folder: Path, values: np.ndarray, message: str) -> None:
+    for mask in folder.glob("masks/*/*.tif"):
+        write(mask, make_raster(values=values, dtype="uint8"))
+    with pytest.raises(SystemExit, match=message):
+        example().MaskFolder(folder, side=70, length=1)[0]
+
+
+@pytest.mark.parametrize(
+    ("wordings", "message"),
+    [
+        ({"bright": ["snow"], "dark": ["ice"]}, "'ice', for 'dark', has the tokens of a wording"),
+        ({"bright": ["snow"], "dark": []}, r"has no wording for \['dark'\]"),
+    ],
+)
+def test_wordings_that_are_refused(
+    folder: Path, tmp_path: Path, wordings: dict[str, list[str]], message: str
+) -> None:
+    """Two targets whose words the tokenizer does not know would be one."""
+    (folder / "wordings.json").write_text(json.dumps(wordings))
+    done = train(folder, tmp_path / "out")
+    assert done.returncode != 0
+    assert re.search(message, done.stderr)
+
+
+def test_words_that_are_not_known_are_told(folder: Path, tmp_path: Path) -> None:
+    done = train(folder, tmp_path / "out", "--steps", "1", "--batch", "1", "--side", "16")
+    assert "'what shines', for 'bright', has words that the checkpoint does not" in done.stdout
+    assert "'dark places'" not in done.stdout
+
+
+def example() -> ModuleType:
+    spec = spec_from_file_location("train_instructed", ROOT / "examples" / "train_instructed.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    # Its dataclass looks for its own module.
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module

@@ -140,3 +140,11 @@ def test_engine_and_plain_pytorch_agree(differences: dict[str, float]) -> None:
     other = differences.pop("another_instruction")
     assert other > 0.1
     assert all(one <= 1e-3 for one in differences.values()), differences
+
+
+def test_prompts_that_are_put_off_halfway(tmp_path: Path) -> None:
+    out = tmp_path / "figures.json"
+    run(TESTS / "e2e" / "engine_short_of_memory.py", CHECKPOINT, out)
+    figures = json.loads(out.read_text())
+    assert max(figures["put_off"], default=0) > 0
+    assert figures["difference"] <= 1e-3

@@ -64,12 +64,18 @@ def test_says_what_serves(unconverted: LocalServer) -> None:
     assert "Traceback" not in log
 
 
-def test_gives_what_terratorch_gives(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["floods_upernet", "landcover_identity"])
+def test_gives_what_terratorch_gives(name: str, tmp_path: Path) -> None:
     out = tmp_path / "difference.json"
-    run(TESTS / "e2e" / "engine_unconverted.py", STORED, out)
+    run(TESTS / "e2e" / "engine_unconverted.py", STORED.parent / name, out)
     found = json.loads(out.read_text())
     assert found["maps"] > 1
     assert found["largest_difference"] <= 1e-4
+
+
+def test_the_page_names_these_flags() -> None:
+    page = (TESTS.parent / "docs" / "checkpoints.md").read_text()
+    assert f".venv/bin/vllm serve FOLDER {' '.join(FLAGS)}\n```" in page
 
 
 def test_what_it_does_not_say_is_asked_for() -> None:

@@ -52,6 +52,16 @@ def test_a_long_file_comes_out(beside: Any, cuts: list[int], indent: int | None)
     assert value == {"model": beside, "data": {"x": beside}}
 
 
+@given(st.lists(st.integers(0, len(TEXT) + 200), max_size=8), st.booleans(), st.booleans())
+def test_a_long_data_uri_comes_out(cuts: list[int], several: bool, escaped: bool) -> None:
+    uri = "data:image/tiff;base64," + TEXT
+    body = json.dumps({"data": {"data": [uri, TEXT, uri] if several else uri}})
+    if escaped:
+        body = body.replace("/", "\\/")
+    data = read(body.encode(), *cuts)["data"]["data"]
+    assert all(content(one) == LONG for one in (data if several else [data]))
+
+
 def test_chunks_of_any_length() -> None:
     body = json.dumps({"data": {"data": TEXT, "indices": [0, 1]}}).encode()
     for step in (1, 7, 4096, 1 << 16):

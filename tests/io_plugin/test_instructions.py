@@ -13,11 +13,12 @@ import torch
 from rasterio.io import MemoryFile
 
 from vllm_raster_io import plugin
+from vllm_raster_io.answers import RasterAnswer
 from vllm_raster_io.contract import RasterContract
 from vllm_raster_io.errors import ContractError, RequestError
 from vllm_raster_io.jobs import Job
 from vllm_raster_io.plugin import RasterIOProcessor
-from vllm_raster_io.requests import RasterAnswer, RasterRequest
+from vllm_raster_io.requests import RasterRequest
 from vllm_raster_io.uploads import Upload
 from vllm_raster_model.tokenizer import word_tokenizer
 
@@ -45,8 +46,12 @@ def make_contract(**instructions: Any) -> dict[str, Any]:
     return block | {"instructions": {"wordings": WORDINGS, **instructions}}
 
 
-def processor_of(block: dict[str, Any], *, tokenizer: bool = True) -> RasterIOProcessor:
-    config = SimpleNamespace(raster=block, image_token_id=IMAGE, digit_token_ids=DIGIT_IDS)
+def processor_of(
+    block: dict[str, Any], answer: int = ANSWER, *, tokenizer: bool = True
+) -> RasterIOProcessor:
+    config = SimpleNamespace(
+        raster=block, image_token_id=IMAGE, answer_token_id=answer, digit_token_ids=DIGIT_IDS
+    )
     vllm_config: Any = SimpleNamespace(model_config=SimpleNamespace(hf_config=config))
     renderer: Any = SimpleNamespace(tokenizer=word_tokenizer(WORDS) if tokenizer else None)
     return RasterIOProcessor(vllm_config, renderer)
@@ -113,13 +118,20 @@ class TestContract:
         assert contract.instructions is not None
         assert contract.instructions.template == "{instruction}<image>"
 
-    @pytest.mark.parametrize("wordings", [{}, None, {"water": "water"}])
+    @pytest.mark.parametrize("wordings", [{}, None, {"water": "water"}, {"water": []}])
     def test_something_must_be_known_to_ask_for(self, wordings: Any) -> None:
         with pytest.raises(ContractError, match=r"instructions\.wordings"):
             RasterContract.of(SimpleNamespace(raster=make_contract(wordings=wordings)))
 
 
 class TestRefusals:
+    @pytest.mark.parametrize("answer", [DIGIT_IDS[0], DIGIT_IDS[-1]])
+    def test_an_answer_that_is_opened_by_a_digit(self, answer: int) -> None:
+        """It would be taken for the last digit of the key, behind which it stands."""
+        message = rf"answer_token_id={answer}, which is a digit for the tokenizer"
+        with pytest.raises(ContractError, match=message):
+            processor_of(make_contract(), answer)
+
     def test_words_for_a_checkpoint_that_reads_none(self) -> None:
         processor = processor_of(raster_block("values"))
         message = r"`prompt` is refused: .* no language model, it always maps values. Leave it out"

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from vllm_raster_io import pending
-from vllm_raster_io.errors import ServingError
+from vllm_raster_io.errors import RequestError, ServingError
 from vllm_raster_io.jobs import Job
 from vllm_raster_io.pending import PendingJobs
 
@@ -82,11 +82,20 @@ class TestKeys:
 
 class TestUnknownKeys:
     def test_one_that_was_never_given(self, jobs: PendingJobs) -> None:
-        add(jobs, FakeJob())
-        for prompt in ([1] * 20, [], [100]):
-            with pytest.raises(ServingError, match="belong to no request"):
-                jobs.take([prompt])
+        key = add(jobs, FakeJob())
+        with pytest.raises(ServingError, match="belong to no request"):
+            take(jobs, key[1:] + key[:1] if len({*key}) > 1 else [100] * 8)
         assert len(jobs) == 1
+
+    @pytest.mark.parametrize("after", [[], [1]])
+    @pytest.mark.parametrize("left", range(8))
+    def test_one_that_was_cut(self, jobs: PendingJobs, left: int, after: list[int]) -> None:
+        """The words of an instruction may hold digits too."""
+        key = add(jobs, FakeJob())
+        for words in ([], [100, 101], [*key, 1, 2, 3, 4, 5, 6, 7]):
+            with pytest.raises(RequestError, match="leave out `truncate_prompt_tokens`"):
+                jobs.take([[*words, 1, 2, *key[:left], *after]])
+        assert take(jobs, [*key, *after]) is not None
 
     def test_one_that_was_taken(self, jobs: PendingJobs) -> None:
         key = add(jobs, FakeJob())

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import LlamaConfig, PreTrainedConfig, Qwen3Config
+from transformers import Gemma2Config, LlamaConfig, PreTrainedConfig, Qwen3Config
 
 from vllm_raster_model.config import InstructedRasterConfig
 from vllm_raster_model.pytorch import InstructedRasterForImageToImage
@@ -35,8 +35,8 @@ INSTRUCTIONS = {"wordings": {"water": ["find the water", "water"], "fields": ["f
 
 
 def text_config(kind: str = "llama", **changes: Any) -> PreTrainedConfig:
-    """A tiny language model, `llama` or `qwen3`."""
-    classes = {"llama": LlamaConfig, "qwen3": Qwen3Config}
+    """A tiny language model, `llama`, `qwen3` or `gemma2`."""
+    classes = {"llama": LlamaConfig, "qwen3": Qwen3Config, "gemma2": Gemma2Config}
     return classes[kind](**_TEXT | changes)
 
 

@@ -10,9 +10,13 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from transformers import GPT2Config
+from vllm.config import set_current_vllm_config
 from vllm.model_executor.models.interfaces import is_attention_free, supports_multimodal
 from vllm.model_executor.models.interfaces_base import is_pooling_model
 
+from vllm_raster_model.engine import language_model
+from vllm_raster_model.errors import RasterModelError
 from vllm_raster_model.instructed import InstructedRasterForImageToImage
 from vllm_raster_model.plain import RasterForImageToImage
 
@@ -90,6 +94,14 @@ def test_parts_that_vllm_asks_for(serving: InstructedServing) -> None:
     engine = serving.vllm_config.model_config
     assert engine.get_inputs_embeds_size() == model.width == WIDTH
     assert "details" not in model.state_dict()
+
+
+def test_language_models_of_another_build_are_refused(llama: InstructedServing) -> None:
+    other = GPT2Config(vocab_size=VOCABULARY, n_embd=WIDTH, n_layer=1, n_head=2)
+    llama.vllm_config.compilation_config.static_forward_context.clear()
+    message = "model_type 'gpt2', whose class in vLLM, GPT2LMHeadModel, has no `model`"
+    with set_current_vllm_config(llama.vllm_config), pytest.raises(RasterModelError, match=message):
+        language_model(llama.vllm_config, other, "language_model")
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -143,7 +143,10 @@ def test_templates_that_are_refused(template: str) -> None:
         RasterContract.parse(block)
 
 
-@pytest.mark.parametrize("instructions", [{}, {"wordings": {}}, {"wordings": ["water"]}])
+@pytest.mark.parametrize(
+    "instructions",
+    [{}, {"wordings": {}}, {"wordings": ["water"]}, {"wordings": {"water": []}}],
+)
 def test_something_must_be_known_to_ask_for(instructions: dict[str, Any]) -> None:
     with pytest.raises(ContractError, match=r"instructions\.wordings"):
         RasterContract.parse(instructed_block() | {"instructions": instructions})

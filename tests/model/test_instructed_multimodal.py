@@ -130,6 +130,46 @@ def test_two_images(llama: InstructedServing, text: str, ids: list[int]) -> None
         assert first.offset + first.length <= second.offset
 
 
+@pytest.mark.parametrize("text", ["find<image><image>water", "find water", "<image>", ""])
+def test_images_that_touch(
+    llama: InstructedServing, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """Two grids in a row would be read as one, of both images' rows."""
+    monkeypatch.setattr(llama.processor.info.get_hf_processor(), "image_end_token", None)
+    monkeypatch.setattr(llama.config, "image_end_token_id", None)
+    with pytest.raises(ImageItemError, match=r"images may not touch in a prompt.* put a word"):
+        llama.prepare(text, window(16, 9), window(8, 9))
+    found = llama.prepare("find<image>water<image>", window(16, 9), window(8, 9))
+    assert found["prompt_token_ids"] == [FIND, *ONE[:-1], WATER, *ONE[:3], ANSWER]
+    assert llama.prepare("find", window(1, 1))["prompt_token_ids"] == [FIND, IMAGE, ROW, ANSWER]
+
+
+@pytest.mark.parametrize(("rows", "image"), [(26, 4), (20, 4), (25, 26)])
+def test_refuses_a_tokenizer_of_more_words_than_the_table(
+    llama: InstructedServing, monkeypatch: pytest.MonkeyPatch, rows: int, image: int
+) -> None:
+    info = llama.processor.info
+    processor, words = info.get_hf_processor(), info.get_tokenizer()
+    assert len(words) == 27
+    monkeypatch.setattr(processor, "image_token", words.convert_ids_to_tokens(image))
+    monkeypatch.setattr(llama.config, "image_token_id", image)
+    assert info.get_hf_processor() is processor
+    monkeypatch.setattr(llama.config, "vocab_size", rows)
+    with pytest.raises(ContractError, match=rf"has 27 tokens, but .* has {rows} \(text_config"):
+        info.get_hf_processor()
+
+
+def test_the_image_s_own_token_needs_no_row(
+    llama: InstructedServing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = llama.processor.info
+    processor, last = info.get_hf_processor(), info.get_tokenizer().convert_ids_to_tokens(26)
+    monkeypatch.setattr(processor, "image_token", last)
+    monkeypatch.setattr(llama.config, "image_token_id", 26)
+    monkeypatch.setattr(llama.config, "vocab_size", 26)
+    assert info.get_hf_processor() is processor
+
+
 def test_text_without_an_image(llama: InstructedServing) -> None:
     assert llama.prepare("find water")["prompt_token_ids"] == [FIND, WATER, ANSWER]
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from transformers import AutoProcessor
 
+from vllm_raster_model.config import InstructedRasterConfig
 from vllm_raster_model.errors import ContractError
 from vllm_raster_model.pytorch import InstructedRasterForImageToImage
 from vllm_raster_model.registration import register_with_transformers
@@ -222,4 +223,14 @@ def test_initial_weights_of_the_language_model_are_transformers_s() -> None:
 
 def test_without_a_language_model() -> None:
     with pytest.raises(ContractError, match=r"config\.json has no `text_config`"):
-        InstructedRasterForImageToImage(make_instructed(text_config=None))
+        InstructedRasterForImageToImage(InstructedRasterConfig())
+
+
+def test_the_soft_cap_of_the_language_model_is_kept() -> None:
+    """PyTorch's own attention would leave it out, and vLLM's does not."""
+    maps = []
+    for cap in (0.1, 1e6):
+        text = text_config("gemma2", attn_logit_softcapping=cap)
+        model = make_instructed_model(make_instructed(text_config=text))
+        maps.append(told(model, prompts(model), *items())[0])
+    assert (maps[0] - maps[1]).abs().max() > 1e-3

@@ -45,6 +45,12 @@ _IDLE_SECONDS = 2.0
 """How long nobody must have asked for anything before memory is given back."""
 
 
+def takes_priorities(vllm_config: VllmConfig) -> bool:
+    """Whether the engine's scheduler looks at the priority of a request."""
+    scheduler = getattr(vllm_config, "scheduler_config", None)
+    return getattr(scheduler, "policy", None) == "priority"
+
+
 def fetch_no_media(vllm_config: VllmConfig) -> None:
     """Has the server fetch no URL for a client, unless whoever started it named domains.
 
@@ -140,7 +146,10 @@ def _open_scenes_in_threads() -> None:
         if not isinstance(ctx.request, IOProcessorRequest):
             # Text has no map, and vLLM answers some of it with 500.
             raise RequestError("This server maps rasters, not text: send one in `data`")
-        ctx.request.data = await io_processor.io_processor.open(ctx.request.data)
+        job = await io_processor.io_processor.open(ctx.request.data)
+        ctx.request.data = job
+        if job.request.priority is not None:
+            ctx.priorities = job.request.priority
         renders = _Renders(io_processor)
         try:
             await preprocess(self, renders, ctx)
@@ -289,4 +298,5 @@ __all__ = [
     "VllmConfig",
     "fetch_no_media",
     "keep_event_loop_free",
+    "takes_priorities",
 ]

@@ -11,7 +11,7 @@ import secrets
 import threading
 from collections.abc import Sequence
 
-from vllm_raster_io.errors import ServingError
+from vllm_raster_io.errors import RequestError, ServingError
 from vllm_raster_io.jobs import Job
 
 _DIGITS = "0123456789abcdef"
@@ -67,6 +67,7 @@ class PendingJobs:
             prompts: The token ids of each of the job's prompts.
 
         Raises:
+            RequestError: A prompt does not end with a key: it was cut, as the client asked.
             ServingError: They belong to no job, or to several.
         """
         keys = {self._key_of(prompt) for prompt in prompts}
@@ -79,9 +80,17 @@ class PendingJobs:
         return job
 
     def _key_of(self, prompt: Sequence[int]) -> tuple[int, ...]:
-        # The model may have put a token of its own behind the key.
-        digits = [one for one in prompt[-2 * _KEY_LENGTH :] if one in self._digit_ids]
-        return tuple(digits[-_KEY_LENGTH:])
+        last = list(prompt[-2 * _KEY_LENGTH :])
+        # The model may have put tokens of its own behind the key.
+        while last and last[-1] not in self._digit_ids:
+            last.pop()
+        key = tuple(last[-_KEY_LENGTH:])
+        if len(key) < _KEY_LENGTH or not {*key} <= {*self._digit_ids}:
+            raise RequestError(
+                "The end of a window's prompt is missing, which tells whose it is: leave out "
+                "`truncate_prompt_tokens`"
+            )
+        return key
 
     def _end(self, key: tuple[int, ...], job: Job) -> None:
         job.give_up()

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cached_property
+from inspect import signature
 from typing import Any
 
 from transformers import AutoConfig, PreTrainedConfig
@@ -9,8 +10,9 @@ from transformers import AutoConfig, PreTrainedConfig
 from vllm_raster_model.contract import RasterContract
 from vllm_raster_model.errors import ContractError
 from vllm_raster_model.grid import Grid
+from vllm_raster_model.language import language_config, refuse_misspelt
 from vllm_raster_model.networks import network_class
-from vllm_raster_model.tokenizer import DIGIT_TOKEN_IDS
+from vllm_raster_model.tokenizer import DIGIT_TOKEN_IDS, ROW_TOKEN
 
 _TEXT_TOKENS = 64
 """Room in the prompt for what stands beside the image."""
@@ -51,6 +53,7 @@ class RasterConfig(PreTrainedConfig):
         io_processor_plugin: str | None = "raster",
         **kwargs: Any,
     ) -> None:
+        refuse_misspelt("config.json", kwargs, _keys(type(self)))
         if isinstance(vision_config, dict):
             vision_config = _network_config(vision_config)
         self.vision_config: PreTrainedConfig | None = vision_config
@@ -62,11 +65,30 @@ class RasterConfig(PreTrainedConfig):
         self.digit_token_ids = None if digit_token_ids is None else list(digit_token_ids)
         self.vocab_size = vocab_size
         self.io_processor_plugin = io_processor_plugin
+        self._check_tokens()
         if raster is not None:
             self._derive()
         super().__init__(**{k: v for k, v in kwargs.items() if k not in _DERIVED})
 
+    def _check_tokens(self) -> None:
+        """The grid is read from a prompt's tokens, so that none of its own may stand for others."""
+        grid = {name: getattr(self, name) for name in ("image_token_id", "row_token_id")}
+        around = {name: getattr(self, name) for name in ("image_end_token_id", "answer_token_id")}
+        around = {name: one for name, one in around.items() if one is not None}
+        for name, one in (grid | around).items():
+            _require_whole(name, one, 0)
+        if len({*grid.values()}) < len(grid) or {*grid.values()} & {*around.values()}:
+            raise ContractError(
+                "image_token_id and row_token_id must differ from each other and from the other "
+                f"tokens, got {grid | around}"
+            )
+
     def _derive(self) -> None:
+        if self.contract.instructions is not None:
+            raise ContractError(
+                "raster.instructions is for checkpoints with a language model: leave it out of "
+                f"one of model_type {self.model_type!r}"
+            )
         # What vLLM asks of a text model: the width of its embeddings, the longest prompt.
         self.hidden_size = self.contract.cell_width
         self.max_position_embeddings = self.largest_grid.tokens + _TEXT_TOKENS
@@ -118,6 +140,17 @@ class RasterConfig(PreTrainedConfig):
         return whole
 
 
+def _keys(config_class: type[RasterConfig]) -> set[str]:
+    """The keys of config.json that are this package's own."""
+    own = (one for one in config_class.__mro__ if issubclass(one, RasterConfig))
+    return {name for one in own for name in signature(one.__init__).parameters} - {"self", "kwargs"}
+
+
+def _require_whole(name: str, value: Any, least: int) -> None:
+    if type(value) is not int or value < least:
+        raise ContractError(f"{name} must be a whole number from {least}, got {value!r}")
+
+
 def _network_config(stored: dict[str, Any]) -> PreTrainedConfig:
     """The configuration of a network; transformers would keep a misspelt key and say nothing."""
     config_class = network_class(stored.get("model_type", "")).config_class
@@ -137,7 +170,8 @@ class InstructedRasterConfig(RasterConfig):
     """A vision encoder, a language model and a dense head.
 
     Attributes:
-        text_config: The language model's configuration, of any causal model vLLM knows.
+        text_config: The language model's configuration, see
+            `vllm_raster_model.language.language_config`.
         feature_channels: Features of a pixel that the vision encoder gives.
         head_units: Hidden units of the dense head's perceptrons.
         max_images: Images that one prompt may hold.
@@ -155,13 +189,15 @@ class InstructedRasterConfig(RasterConfig):
         max_images: int = 2,
         **kwargs: Any,
     ) -> None:
-        text: Any = text_config
-        if isinstance(text, dict):
-            text = AutoConfig.for_model(**text)
+        # Without a `raster` block it is transformers, asking what is so by default.
+        asked = text_config is not None or kwargs.get("raster") is not None
+        text = language_config(text_config) if asked else None
         self.text_config: PreTrainedConfig | None = text
         self.feature_channels = feature_channels
         self.head_units = head_units
         self.max_images = max_images
+        for name in ("feature_channels", "head_units", "max_images"):
+            _require_whole(name, getattr(self, name), 1)
         if text is not None:
             kwargs["vocab_size"] = text.vocab_size
         kwargs["digit_token_ids"] = None  # instructions always need the tokenizer
@@ -173,6 +209,28 @@ class InstructedRasterConfig(RasterConfig):
             raise ContractError(
                 "An instructed model does not upscale or downscale: raster.output.upscale and "
                 "downscale are 1"
+            )
+        instructions = self.contract.instructions
+        if instructions is None:
+            raise ContractError(
+                "raster.instructions is missing: it says how an instructed checkpoint is told"
+            )
+        if ROW_TOKEN in instructions.template:
+            raise ContractError(
+                f"raster.instructions.template may not hold {ROW_TOKEN}, a part of the image's "
+                f"grid, got {instructions.template!r}"
+            )
+        self._check_room()
+
+    def _check_room(self) -> None:
+        longest = getattr(self.text_config, "max_position_embeddings", None)
+        tile = self.contract.tile.size
+        # A word in front, the answer behind.
+        needed = len(self.image_tokens(tile, tile)) + 1 + (self.answer_token_id is not None)
+        if longest is not None and longest < needed:
+            raise ContractError(
+                f"text_config has max_position_embeddings={longest}, but a tile of {tile} × {tile} "
+                f"pixels and one word are {needed} tokens: make raster.tile.size smaller"
             )
 
     @property

@@ -196,7 +196,7 @@ class InstructionContract(_Part):
     """
 
     template: str = "{instruction}<image>"
-    wordings: dict[str, tuple[str, ...]] = Field(min_length=1)
+    wordings: dict[str, Annotated[tuple[str, ...], Field(min_length=1)]] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _words_before_the_image(self) -> Self:

@@ -48,6 +48,7 @@ from vllm.multimodal import MULTIMODAL_REGISTRY
 from vllm.multimodal.inputs import (
     MultiModalFieldConfig,
     MultiModalKwargsItems,
+    PlaceholderRange,
 )
 from vllm.multimodal.parse import (
     ImageSize,
@@ -199,11 +200,24 @@ def merge_cells(
 
 
 def language_model(vllm_config: VllmConfig, text_config: Any, prefix: str) -> nn.Module:
-    """A causal language model out of vLLM's registry, by its own configuration."""
+    """A causal language model out of vLLM's registry, by its own configuration.
+
+    Raises:
+        RasterModelError: It is none of those of vLLM that are built like Llama.
+    """
     architecture = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[text_config.model_type]
-    return init_vllm_registered_model(
+    model = init_vllm_registered_model(
         vllm_config, hf_config=text_config, architectures=[architecture], prefix=prefix
     )
+    # What weights and adapters are loaded by.
+    for name in ("model", "embedding_modules", "packed_modules_mapping"):
+        if not hasattr(model, name):
+            raise RasterModelError(
+                f"text_config has model_type {text_config.model_type!r}, whose class in vLLM, "
+                f"{type(model).__name__}, has no `{name}`: it cannot be served inside. Llama and "
+                "Qwen3 are known to work"
+            )
+    return model
 
 
 def keep_adapters_apart() -> None:
@@ -257,6 +271,7 @@ __all__ = [
     "MultiModalInput",
     "MultiModalKwargsItems",
     "MultiModelKeys",
+    "PlaceholderRange",
     "PlainServingDefaults",
     "Pooler",
     "PoolingMetadata",

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from vllm_raster_model.engine import (
     MultiModalFieldConfig,
     MultiModalInput,
     MultiModalKwargsItems,
+    PlaceholderRange,
     ProcessorBatchItems,
     ProcessorInputs,
     PromptIndex,
@@ -111,6 +113,14 @@ class RasterProcessingInfo(BaseProcessingInfo):
                 raise ContractError(
                     f"config.json has {name}={stated}, but for the tokenizer {token} is {wanted}"
                 )
+        words, tokens = config.vocab_size, len(processor.tokenizer)
+        # The image's own token is never looked up.
+        if config.image_after_text and {*range(words, tokens)} - {config.image_token_id}:
+            raise ContractError(
+                f"The tokenizer has {tokens} tokens, but the language model's table of words has "
+                f"{words} (text_config.vocab_size): the others could not be looked up. Resize the "
+                "table before training"
+            )
 
     def get_data_parser(self) -> RasterDataParser:
         """A parser of image items."""
@@ -183,7 +193,10 @@ class RasterMultiModalProcessor(BaseMultiModalProcessor[RasterProcessingInfo]):
                 f"got them {named} and {rows} times"
             )
         self._refuse_large_windows(inputs.mm_data_items)
-        return super().apply(inputs, timing_ctx)
+        prepared = super().apply(inputs, timing_ctx)
+        if config.image_end_token_id is None:
+            _refuse_touching(prepared["mm_placeholders"].get("image", []))
+        return prepared
 
     def _refuse_large_windows(self, mm_items: MultiModalDataItems) -> None:
         size = self.info.get_hf_config().contract.tile.size
@@ -243,6 +256,15 @@ class RasterMultiModalProcessor(BaseMultiModalProcessor[RasterProcessingInfo]):
         """
         answer = self.info.get_hf_config().answer_token_id
         return prompt if answer is None else [*prompt, answer]
+
+
+def _refuse_touching(places: Sequence[PlaceholderRange]) -> None:
+    for one, other in pairwise(places):
+        if one.offset + one.length == other.offset:
+            raise ImageItemError(
+                "Two images may not touch in a prompt, for this checkpoint has no token that ends "
+                "one (image_end_token_id): put a word between them"
+            )
 
 
 def _place(config: RasterConfig) -> PromptIndex:

@@ -60,7 +60,11 @@ class InstructedRasterForImageToImage(PreTrainedModel):
         width = config.text_config.hidden_size
         self.predictor = WindowPredictor(config, TorchLayers(), prefix="predictor")
         self.projector = CellProjector(config.feature_channels, width)
-        self.language_model = AutoModel.from_config(config.text_config)
+        # PyTorch's own attention leaves out the soft cap, where the language model has one.
+        capped = getattr(config.text_config, "attn_logit_softcapping", None) is not None
+        self.language_model = AutoModel.from_config(
+            config.text_config, **({"attn_implementation": "eager"} if capped else {})
+        )
         self.head = DenseHead(
             width, config.feature_channels, config.head_units, config.contract.output.channels
         )
