@@ -35,6 +35,8 @@ def make_raster(
     tags: Mapping[str, str] | None = None,
     image_tags: Mapping[str, str] | None = None,
     band_tags: Mapping[int, Mapping[str, str]] | None = None,
+    palette: Mapping[int, tuple[int, ...]] | None = None,
+    scaling: tuple[float, float] | None = None,
     **creation_options: Any,
 ) -> bytes:
     """The bytes of a raster file.
@@ -60,6 +62,8 @@ def make_raster(
         tags: Metadata of the file.
         image_tags: Metadata of the file in GDAL's domain IMAGERY.
         band_tags: Metadata of bands, by their numbers from 1.
+        palette: Red, green and blue of the only band's values.
+        scaling: Factor and offset that the file declares for all bands.
         **creation_options: What the driver takes, such as `tiled`, `compress`, `photometric`.
 
     Raises:
@@ -78,6 +82,10 @@ def make_raster(
             with memory.open(
                 driver=driver, count=count, height=rows, width=columns, dtype=dtype, **profile
             ) as raster:
+                if scaling:
+                    raster.scales, raster.offsets = ([one] * count for one in scaling)
+                if palette:
+                    raster.write_colormap(1, dict(palette))
                 raster.write(pixels)
                 if gcps:
                     raster.gcps = (list(gcps), crs and CRS.from_user_input(crs))

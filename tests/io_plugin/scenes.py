@@ -15,13 +15,15 @@ Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
 
 
-def open_scene(content: bytes) -> Scene:
-    return Scene(Upload.of(content))
+def open_scene(content: bytes, wanted: tuple[str, ...] = ()) -> Scene:
+    return Scene(Upload.of(content), wanted=wanted)
 
 
-def read_all(content: bytes, indices: list[int] | None = None) -> tuple[Array, Mask]:
+def read_all(
+    content: bytes, indices: list[int] | None = None, wanted: tuple[str, ...] = ()
+) -> tuple[Array, Mask]:
     """All pixels, and which are valid, of some bands or of all but alpha."""
-    with open_scene(content) as scene:
+    with open_scene(content, wanted) as scene:
         if indices is None:
             indices = [i for i, alpha in enumerate(scene.alpha) if not alpha]
         return scene.read(Window(0, 0, scene.height, scene.width), indices)

@@ -33,6 +33,48 @@ def test_more_than_one_piece() -> None:
     assert sent(base64.encodebytes(content).decode()) == content
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        "data:image/tiff;base64,",
+        "data:;base64,",
+        "DATA:IMAGE/PNG;BASE64,",
+        "data:image/png;name=a.tif;charset=utf-8;base64,",
+        "data:text/html;base64,",
+    ],
+)
+def test_a_data_uri_whatever_it_says_it_is(head: str) -> None:
+    assert sent(head + base64.b64encode(CONTENT).decode()) == CONTENT
+    assert sent(head + base64.encodebytes(CONTENT).decode()) == CONTENT
+    for step in (1, 3, 10, 30):
+        upload, text = Upload(), (head + base64.b64encode(CONTENT).decode()).encode()
+        for start in range(0, len(text), step):
+            upload.feed(text[start : start + step])
+        assert sent(upload) == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("data:image/tiff,SUkqAA==", "a data URI that is not in base64"),
+        ("data:,", "a data URI that is not in base64"),
+        ("data:image/tiff;base32,SUkqAA==", "a data URI that is not in base64"),
+        ("data:image/tiff;base64;x,SUkqAA==", "a data URI that is not in base64"),
+        ("data:" + "x" * 3_000_000, "a data URI without a comma"),
+        ("data:image/tiff;base64", "it ends before any data"),
+        ("data", "it ends before any data"),
+        ("data:image/tiff;base64,", "`data` is empty"),
+        ("data:image/tiff;base64,SUkq%41A=", "is not: only base64 data"),
+        ("data:image/tiff;base64,data:image/tiff;base64,SUkq", "is not: only base64 data"),
+        ("data:image/tiff;base64,SUkqA", "multiple of four"),
+    ],
+)
+def test_a_data_uri_that_is_none(text: str, told: str) -> None:
+    message = refusal(RequestError, data=text)
+    assert told in message
+    assert len(message) < 150
+
+
 def test_a_file_that_came_in_pieces() -> None:
     upload = Upload()
     for piece in (b"SUk", b"qAAE", b"C", b"Aw=="):
@@ -65,7 +107,6 @@ def test_a_piece_after_the_padding(pieces: tuple[bytes, ...]) -> None:
         pytest.param("SUk qAA==", id="a space within"),
         pytest.param("SUkq\tAA=", id="a tab"),
         pytest.param("-_-_", id="url-safe alphabet"),
-        pytest.param("data:image/tiff;base64,SUkqAA==", id="a data URL"),
         pytest.param("SÜkqAA==", id="not ASCII"),
         pytest.param("\uff33\uff35\uff4b\uff51", id="wide letters"),
         pytest.param("SUkq\ud800AA=", id="a lone surrogate"),

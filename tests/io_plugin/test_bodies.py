@@ -52,6 +52,16 @@ def test_a_long_file_comes_out(beside: Any, cuts: list[int], indent: int | None)
     assert value == {"model": beside, "data": {"x": beside}}
 
 
+@given(st.lists(st.integers(0, len(TEXT) + 200), max_size=8), st.booleans(), st.booleans())
+def test_a_long_data_uri_comes_out(cuts: list[int], several: bool, escaped: bool) -> None:
+    uri = "data:image/tiff;base64," + TEXT
+    body = json.dumps({"data": {"data": [uri, TEXT, uri] if several else uri}})
+    if escaped:
+        body = body.replace("/", "\\/")
+    data = read(body.encode(), *cuts)["data"]["data"]
+    assert all(content(one) == LONG for one in (data if several else [data]))
+
+
 def test_chunks_of_any_length() -> None:
     body = json.dumps({"data": {"data": TEXT, "indices": [0, 1]}}).encode()
     for step in (1, 7, 4096, 1 << 16):
@@ -199,3 +209,21 @@ def test_a_long_string_that_is_no_base64() -> None:
 def test_no_json(body: bytes) -> None:
     with pytest.raises(json.JSONDecodeError):
         read(body, 10)
+
+
+def test_what_is_no_file_is_not_kept_for_ever() -> None:
+    reader = BodyReader()
+    reader.feed(b'{"data": {"data": ["')
+    for _ in range(40):
+        reader.feed(b'A", "' * 100_000)
+    assert len(reader.rest) < 2**25
+    with pytest.raises(LimitError, match="more than 16777216 bytes besides the files"):
+        reader.parse()
+
+
+def test_a_client_is_gone_before_the_end() -> None:
+    reader = BodyReader()
+    reader.feed(json.dumps({"data": TEXT})[:-10].encode())
+    [upload] = reader._uploads.values()
+    reader.close()
+    assert upload.memory.closed

@@ -33,8 +33,10 @@ EFFECTIVE = {
 
 
 def shown(**fields: Any) -> str:
-    common = {"data": "", "width": 40, "height": 30, "invalid_pixels": 7, "effective": EFFECTIVE}
-    answer = RasterAnswer.model_validate({**common, "crs": "EPSG:32633", **fields})
+    common = {"data": "", "width": 40, "height": 30, "invalid_pixels": 7, "crs": "EPSG:32633"}
+    answer = RasterAnswer.model_validate(
+        {**common, "effective": EFFECTIVE, "product": fields["kind"], **fields}
+    )
     console = Console(width=80)
     with console.capture() as capture:
         console.print(summary(MapResult(b"", answer)))
@@ -73,6 +75,7 @@ class Server(BaseHTTPRequestHandler):
         answer = {
             "data": base64.b64encode(make_raster(values=values, dtype="float32")).decode(),
             "kind": "values",
+            "product": "values",
             "width": 40,
             "height": 30,
             "dtype": "float32",

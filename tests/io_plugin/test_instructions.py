@@ -13,11 +13,12 @@ import torch
 from rasterio.io import MemoryFile
 
 from vllm_raster_io import plugin
+from vllm_raster_io.answers import RasterAnswer
 from vllm_raster_io.contract import RasterContract
 from vllm_raster_io.errors import ContractError, RequestError
 from vllm_raster_io.jobs import Job
 from vllm_raster_io.plugin import RasterIOProcessor
-from vllm_raster_io.requests import RasterAnswer, RasterRequest
+from vllm_raster_io.requests import RasterRequest
 from vllm_raster_io.uploads import Upload
 from vllm_raster_model.tokenizer import word_tokenizer
 
@@ -274,7 +275,8 @@ class TestAnswers:
         # Such as Qwen's has no token for what it does not know.
         processor._tokenizer = SimpleNamespace(encode=lambda text, **_: [22] * len(text))
         request = processor.parse_data(ask("snow, ice"))
-        assert Job(request, processor.contract, tokenizer=processor._tokenizer)._remarks == []
+        job = Job(request, processor.contract, tokenizer=processor._tokenizer)
+        assert job.plan.remarks == []
 
     def test_nothing_was_asked(self) -> None:
         processor = processor_of(raster_block("values"))

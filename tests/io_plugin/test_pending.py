@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -19,6 +20,10 @@ PROMPT = [7, 7, 7, 8]
 class FakeJob:
     def __init__(self) -> None:
         self.closed = 0
+        self.given_up = False
+
+    def give_up(self) -> None:
+        self.given_up = True
 
     def close(self) -> None:
         self.closed += 1
@@ -35,6 +40,13 @@ def add(jobs: PendingJobs, job: FakeJob) -> list[int]:
 
 def take(jobs: PendingJobs, *keys: list[int]) -> Any:
     return jobs.take([PROMPT + key for key in keys])
+
+
+async def closed(job: FakeJob) -> None:
+    """Waits for it, which is done in a thread."""
+    async with asyncio.timeout(10):
+        while not job.closed:
+            await asyncio.sleep(0.001)
 
 
 class TestKeys:
@@ -119,8 +131,8 @@ class TestOnline:
             task = asyncio.create_task(serve())
             await asyncio.wait([task])
             assert isinstance(task.exception(), RuntimeError)
-            await asyncio.sleep(0)
-            assert (len(jobs), job.closed) == (0, 1)
+            await closed(job)
+            assert (len(jobs), job.given_up) == (0, True)
 
         asyncio.run(serve_and_go_on())
 
@@ -137,8 +149,8 @@ class TestOnline:
             assert len(jobs) == 2
             tasks[0].cancel()
             await asyncio.wait(tasks[:1])
-            await asyncio.sleep(0)
-            assert (len(jobs), job.closed, other.closed) == (1, 1, 0)
+            await closed(job)
+            assert (len(jobs), other.given_up, other.closed) == (1, False, 0)
             tasks[1].cancel()
 
         asyncio.run(hang_up())
@@ -161,7 +173,7 @@ class TestOnline:
             await asyncio.to_thread(take, jobs, key)
 
         asyncio.run(serve())
-        assert (len(jobs), job.closed) == (0, 0)
+        assert (len(jobs), job.given_up, job.closed) == (0, True, 0)
 
     def test_a_task_may_have_several(self, jobs: PendingJobs) -> None:
         added = [FakeJob() for _ in range(3)]
@@ -172,6 +184,28 @@ class TestOnline:
 
         asyncio.run(serve())
         assert [job.closed for job in added] == [1, 0, 1]
+
+
+class SlowJob(FakeJob):
+    def close(self) -> None:
+        time.sleep(0.3)  # as where a window is being read
+        super().close()
+
+
+def test_closing_holds_nobody_up(jobs: PendingJobs) -> None:
+    job = SlowJob()
+
+    async def serve() -> None:
+        add(jobs, job)
+
+    async def wait() -> float:
+        await asyncio.create_task(serve())
+        started = time.monotonic()
+        await asyncio.sleep(0.01)
+        return time.monotonic() - started
+
+    assert asyncio.run(wait()) < 0.2
+    assert job.closed == 1
 
 
 class TestOffline:

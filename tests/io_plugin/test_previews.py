@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 from vllm_raster_io import MapResult, RasterError
+from vllm_raster_io.answers import ClassSummary, Effective, RasterAnswer
 from vllm_raster_io.previews import class_preview, preview, true_colour, value_preview
-from vllm_raster_io.requests import ClassSummary, Effective, RasterAnswer
 
 from ..factories import make_raster
 
@@ -27,6 +27,7 @@ def result(ids: np.ndarray, bands: list[str], kind: str = "classes") -> MapResul
     answer = RasterAnswer(
         data=base64.b64encode(data).decode(),
         kind=kind,
+        product=kind,
         width=ids.shape[1],
         height=ids.shape[0],
         dtype="uint8",
@@ -184,3 +185,14 @@ def test_an_image_is_shown_in_its_colours() -> None:
     row, second = SIDE, 2 * MARGIN + SIDE
     assert sheet[row, second + 5].tolist() == [0, 0, 0]
     assert sheet[row, second + SIDE - 5].tolist() == [255, 0, 0]
+
+
+def test_counts_of_shares_are_shown_as_shares() -> None:
+    counts = np.full((20, 20), 127, dtype=np.uint8)
+    counts[:, :10] = 255
+    half = np.full((20, 20), 0.5, dtype=np.float32)
+    half[:, :10] = np.nan
+    one = values_map(half, nodata=np.nan)
+    data = make_raster(values=counts, dtype="uint8", nodata=255)
+    answer = one.answer.model_copy(update={"scale": 1 / 254, "product": "probabilities"})
+    assert (drawn(preview(scene(), MapResult(data, answer))) == drawn(preview(scene(), one))).all()

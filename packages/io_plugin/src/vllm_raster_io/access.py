@@ -9,6 +9,7 @@ from vllm_raster_io.errors import AccessError, RequestError
 from vllm_raster_io.fetching import Fetcher
 from vllm_raster_io.files import SceneFile
 from vllm_raster_io.limits import LIMITS, Tally
+from vllm_raster_io.options import ENDINGS
 from vllm_raster_io.paths import open_file
 from vllm_raster_io.requests import RasterRequest
 from vllm_raster_io.settings import Settings
@@ -32,14 +33,21 @@ class Access:
         self._fetcher = fetcher or Fetcher(self._settings)
 
     def sources(
-        self, request: RasterRequest, dates: int = 1, deadline: Deadline | None = None
+        self,
+        request: RasterRequest,
+        dates: int = 1,
+        deadline: Deadline | None = None,
+        bands: int = 1,
     ) -> list[SceneFile]:
-        """The files that a request sends or names, in its order: one a date, or a single one.
+        """The files that a request sends or names, in its order.
+
+        There is a single one, or one a date, or one for each band of each date.
 
         Args:
             request: Says what they are.
             dates: How many files there may be instead of one.
             deadline: Until when they must be there.
+            bands: So many times as many there may be, too.
 
         Raises:
             AccessError: It names paths or URLs that may not be read.
@@ -49,8 +57,8 @@ class Access:
         """
         read = self._reader(request.data_format, deadline or Deadline(LIMITS.seconds, "Reading"))
         files = request.data if isinstance(request.data, list) else [request.data]
-        if len(files) not in (1, dates):
-            raise RequestError(_wrong_number(len(files), dates))
+        if len(files) not in (1, dates, dates * bands):
+            raise RequestError(_wrong_number(len(files), dates, bands))
         LIMITS.check("frames", len(files))
         opened: list[SceneFile] = []
         tally = Tally()
@@ -82,7 +90,9 @@ class Access:
                 "out_data_format 'path' is refused: this server is not set up to write files for "
                 "its clients. Take the map from the answer with out_data_format 'b64_json'"
             )
-        return Target.choose(request.out_path, request.overwrite, self._settings.write_roots)
+        endings = ENDINGS[request.format]
+        roots = self._settings.write_roots
+        return Target.choose(request.out_path, request.overwrite, roots, endings)
 
     def _reader(
         self, data_format: str, deadline: Deadline
@@ -137,10 +147,14 @@ def _name(data: str | Upload, kind: str) -> str:
     return data
 
 
-def _wrong_number(files: int, dates: int) -> str:
+def _wrong_number(files: int, dates: int, bands: int) -> str:
+    each = f", or {dates * bands}, one a band" if bands > 1 else ""
     if dates == 1:
-        return f"`data` holds {files} files, but this checkpoint takes one: send each by itself"
+        return (
+            f"`data` holds {files} files, but this checkpoint takes one{each}: "
+            "send each scene by itself"
+        )
     return (
-        f"`data` holds {files} files, but this checkpoint takes {dates} dates: "
-        "send one file a date, or a single one with the bands of all"
+        f"`data` holds {files} files, but this checkpoint takes {dates} dates: send one file a "
+        f"date, or a single one with the bands of all{each}"
     )

@@ -10,10 +10,13 @@ import re
 import secrets
 from typing import Any
 
+from vllm_raster_io.closing import Closing
+from vllm_raster_io.errors import LimitError
 from vllm_raster_io.limits import Tally
 from vllm_raster_io.uploads import Upload
 
 _LONG = 1 << 16
+_MOST_REST = 1 << 24
 # No quote of a key is escaped: where one is, it stands within a string.
 _FILE_BEGINS = re.compile(rb'(?<!\\)"data"\s*:\s*(\[\s*)?"')
 _NEXT_BEGINS = re.compile(rb'"\s*,\s*"')
@@ -25,11 +28,11 @@ _CUT_OFF = re.compile(rb"\\(?:u[0-9a-fA-F]{0,3})?\Z")
 _MATCH_SPAN = 1024
 
 
-class BodyReader:
+class BodyReader(Closing):
     """Takes the chunks of a json body and gives what json would, with long files as uploads.
 
     A file is the string that is the value of a key `data`, or one of a list that is; one shorter
-    than 64 kB stays a string.
+    than 64 kB stays a string. All but the files may take no more than 16 MB.
     """
 
     def __init__(self) -> None:
@@ -42,14 +45,16 @@ class BodyReader:
         self._escaping = False
         self._uploads: dict[str, Upload] = {}
         self._tally = Tally()
+        self._overflown = False
 
     def feed(self, chunk: bytes) -> None:
         """Takes the next bytes of the body."""
         if self._upload is not None:
             chunk = self._feed_upload(chunk)
-        if chunk:
+        if chunk and not self._overflown:
             self._rest += chunk
             self._look_for_file()
+            self._overflown = len(self._rest) > _MOST_REST
 
     @property
     def rest(self) -> bytes:
@@ -61,8 +66,19 @@ class BodyReader:
 
         Raises:
             json.JSONDecodeError: The body is not json.
+            LimitError: It is long without its files.
         """
+        if self._overflown:
+            raise LimitError(
+                f"The request's body has more than {_MOST_REST} bytes besides the files in `data`; "
+                "send each file as one string in base64"
+            )
         return self._replace(json.loads(self._rest))
+
+    def close(self) -> None:
+        """Gives the files' memory back, which nobody will ask for."""
+        for one in self._uploads.values():
+            one.close()
 
     def _look_for_file(self) -> None:
         while self._upload is None:

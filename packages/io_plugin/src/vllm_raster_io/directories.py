@@ -6,6 +6,7 @@ the square of the number of metadata items: a minute for 5 MB of them.
 
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self
 
@@ -15,12 +16,18 @@ import numpy.typing as npt
 from vllm_raster_io.files import Content
 from vllm_raster_io.limits import LIMITS, Tally
 
-_GDAL_METADATA = 42112
+WIDTH, HEIGHT, PHOTOMETRIC, ORIENTATION, SAMPLES = 256, 257, 262, 274, 277
+ROWS_PER_STRIP, PLANAR, TILE_WIDTH, TILE_HEIGHT = 278, 284, 322, 323
+_GDAL_METADATA, _GDAL_NODATA = 42112, 42113
+_SEPARATE = 2
+_LONGEST_NUMBER = 64
+_SIZES = {1: 1, 3: 2, 4: 4, 16: 8}
+"""Bytes of the numbers of a tag: of the types BYTE, SHORT, LONG, LONG8."""
 _MOST_ENTRIES = 2**16 - 1  # GDAL takes a directory with more for no directory
 
 
 def check_directories(content: Content, tally: Tally) -> None:
-    """Counts the directories of a TIFF, and the bytes of their metadata.
+    """Counts the directories of a TIFF, the bytes of their metadata, and their blocks.
 
     Where the file is cut off or out of order the count ends, and GDAL says what is wrong.
 
@@ -37,6 +44,34 @@ def check_directories(content: Content, tally: Tally) -> None:
         lengths = entries["count"][entries["tag"] == _GDAL_METADATA]
         tally["metadata_bytes"] += int(np.minimum(lengths, len(content)).sum())
         LIMITS.check("metadata_bytes", tally["metadata_bytes"])
+        tags = _values(entries)
+        LIMITS.check("pixels", tags.get(HEIGHT, 0) * tags.get(WIDTH, 0))
+        tally["blocks"] += _blocks(tags)
+        LIMITS.check("blocks", tally["blocks"])
+
+
+def first_directory(content: Content) -> dict[int, int]:
+    """The whole numbers of the first directory of a TIFF, by the numbers of their tags.
+
+    Those that are one number and stand in the directory itself, as most do.
+    """
+    for entries in _directories(content):
+        return _values(entries)
+    return {}
+
+
+def exact_nodata(content: Content) -> int | None:
+    """GDAL's nodata of a TIFF, where it is written as a whole number, with all of its digits."""
+    for entries in _directories(content):
+        for entry in entries[entries["tag"] == _GDAL_NODATA]:
+            start, length = int(entry["at"]), min(int(entry["count"]), _LONGEST_NUMBER)
+            text = bytes(content[start : start + length])
+            if length <= entry["at"].itemsize:  # it stands in the field itself
+                text = entry["at"].tobytes()[:length]
+            with suppress(ValueError):
+                return int(text.partition(b"\0")[0])
+        return None
+    return None
 
 
 @dataclass(frozen=True)
@@ -75,6 +110,30 @@ def _directories(content: Content) -> Iterator[npt.NDArray[np.void]]:
             at = _number(content, layout.offset, end)
     except (struct.error, ValueError, OverflowError):
         return
+
+
+def _values(entries: npt.NDArray[np.void]) -> dict[int, int]:
+    """Each tag's number, where it has one: it stands at the beginning of the field for it."""
+    values = {}
+    little = entries.dtype["at"].str[0] == "<"
+    width = entries.dtype["at"].itemsize
+    for tag, kind, count, at in entries.tolist():
+        size = _SIZES.get(kind)
+        if count == 1 and size is not None and size <= width:
+            values[tag] = at % 2 ** (8 * size) if little else at >> 8 * (width - size)
+    return values
+
+
+def _blocks(tags: dict[int, int]) -> int:
+    height, width = tags.get(HEIGHT, 0), tags.get(WIDTH, 0)
+    if TILE_WIDTH in tags:
+        rows, columns = tags.get(TILE_HEIGHT, 0), tags[TILE_WIDTH]
+    else:
+        rows, columns = min(tags.get(ROWS_PER_STRIP, height), height), width
+    if not (rows and columns):
+        return 0
+    separate = tags.get(SAMPLES, 1) if tags.get(PLANAR) == _SEPARATE else 1
+    return -(-height // rows) * -(-width // columns) * separate
 
 
 def _number(content: Content, form: str, at: int) -> int:

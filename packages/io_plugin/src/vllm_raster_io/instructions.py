@@ -23,7 +23,7 @@ class Tokenizer(Protocol):
         ...
 
 
-def read_instruction(
+def find_instruction(
     request: RasterRequest, contract: RasterContract, tokenizer: Tokenizer | None
 ) -> tuple[str | None, list[str]]:
     """What a request asks for in words, which it must where there is a language model.

@@ -26,7 +26,13 @@ class Limits(BaseModel):
     frames: int = _limit(64, "Files of the request.")
     pixels: int = _limit(30_000 * 30_000, "Rows times columns of the scene.")
     bands: int = _limit(1024, "Bands of the file, whether used or not.")
-    directories: int = _limit(4096, "Directories of a TIFF: its images, overviews and masks.")
+    directories: int = _limit(
+        4096,
+        "Directories of a TIFF: its images, overviews and masks; or chunks of a PNG, segments of a "
+        "JPEG, boxes of a JPEG 2000 before its pixels.",
+    )
+    blocks: int = _limit(2**22, "Tiles or strips of a TIFF.")
+    scans: int = _limit(100, "Passes in which a JPEG comes.")
     metadata_bytes: int = _limit(
         2**20, "Bytes of GDAL's metadata in all directories, or of all texts of a PNG."
     )

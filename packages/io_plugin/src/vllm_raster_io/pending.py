@@ -51,7 +51,7 @@ class PendingJobs:
         except RuntimeError:
             task = None
         if task is not None:
-            task.add_done_callback(lambda _: self._drop(key))
+            task.add_done_callback(lambda _: self._end(key, job))
         else:
             thread = threading.get_ident()
             with self._lock:
@@ -91,6 +91,11 @@ class PendingJobs:
                 "`truncate_prompt_tokens`"
             )
         return key
+
+    def _end(self, key: tuple[int, ...], job: Job) -> None:
+        job.give_up()
+        # Apart, for it waits for a window that is being read.
+        asyncio.get_running_loop().run_in_executor(None, self._drop, key)
 
     def _drop(self, key: tuple[int, ...]) -> None:
         with self._lock:

@@ -2,17 +2,18 @@
 
 import io
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
+from vllm_raster_io.answers import ClassSummary
 from vllm_raster_io.client import MapResult
 from vllm_raster_io.errors import RasterError
 from vllm_raster_io.maps import opened, rgb
 from vllm_raster_io.rasters import Scene
-from vllm_raster_io.requests import ClassSummary
 from vllm_raster_io.tiling import Window
 from vllm_raster_io.uploads import Upload
 
@@ -57,7 +58,7 @@ def class_preview(scene: bytes, result: MapResult) -> bytes:
         RasterError: The map is not of classes.
     """
     if result.answer.classes is None:
-        raise RasterError(f"Only a map of classes has a preview, got {result.answer.kind!r}")
+        raise RasterError(f"Only a map of classes has a preview, got {result.answer.product!r}")
     colours, valid = true_colour(scene, result)
     overlay = _overlay(colours, valid, result)
     zoom = max(1, round(_SHORT_SIDE / min(colours.shape[:2])))
@@ -82,7 +83,7 @@ def value_preview(scene: bytes, results: Sequence[MapResult]) -> bytes:
     Raises:
         RasterError: A map is of classes, or there is none.
     """
-    if not results or any(one.answer.kind == "classes" for one in results):
+    if not results or any(one.answer.product == "classes" for one in results):
         raise RasterError("Only maps of values are shown side by side")
     colours, valid = true_colour(scene, results[0])
     zoom = max(1, round(_SHORT_SIDE / min(colours.shape[:2])))
@@ -94,16 +95,19 @@ def value_preview(scene: bytes, results: Sequence[MapResult]) -> bytes:
 
 
 def true_colour(scene: bytes, result: MapResult) -> tuple[Picture, npt.NDArray[np.bool_]]:
-    """The scene as an eye would see it, stretched between its 2nd and 98th percentile.
+    """The part that was mapped as an eye would see it, from its 2nd to its 98th percentile.
 
     Returns:
         (height, width, 3) and the valid pixels (height, width).
     """
     effective = result.answer.effective
-    with Scene(Upload.of(scene)) as source:
-        whole = Window(0, 0, source.height, source.width)
-        shown = [effective.indices[i] for i in _red_green_blue(effective.bands)]
-        pixels, valid = source.read(whole, shown)
+    with Scene(Upload.of(scene), wanted=effective.bands) as source:
+        column, row, width, height = effective.window or (0, 0, source.width, source.height)
+        part = Window(row, column, height, width)
+        picked = [effective.indices[i] for i in _red_green_blue(effective.bands)]
+        if max(picked) >= source.count:  # of files of a band each this is the first
+            picked = [0, 0, 0]
+        pixels, valid = source.read(part, picked)
     return _stretched(pixels, valid), valid
 
 
@@ -139,14 +143,15 @@ def _shown(
     colours: Picture, valid: npt.NDArray[np.bool_], result: MapResult
 ) -> tuple[str, Picture]:
     """A map that is not of classes, and what to write above it."""
-    with opened(result.data) as dataset:
-        names, unit = dataset.descriptions, dataset.units[0]
+    with _map_of(result) as dataset:
+        names, unit, nodata = dataset.descriptions, dataset.units[0], dataset.nodata
     title = result.answer.effective.prompt or names[0] or ""
     if result.answer.kind == "image" and len(names) >= 3:
         bands = _bands(result, valid.shape, _red_green_blue(names))
         return "", _stretched(bands, valid & np.isfinite(bands).all(axis=0))
     (values,) = _bands(result, valid.shape, [0])
-    known = valid & np.isfinite(values)
+    known = valid & np.isfinite(values) & (values != nodata)
+    values = values * (result.answer.scale or 1)
     if known.any() and (values[known].min() < 0 or values[known].max() > 1):
         low, high = np.percentile(values[known], _STRETCH)
         values = np.clip((values - low) / max(high - low, 1e-6), 0, 1)
@@ -164,10 +169,18 @@ def _glow(colours: Picture, shares: npt.NDArray[Any]) -> Picture:
 def _bands(result: MapResult, shape: tuple[int, ...], shown: Sequence[int]) -> npt.NDArray[Any]:
     """Some of the map's bands, counted from 0, at each of the scene's pixels."""
     effective = result.answer.effective
-    with opened(result.data) as dataset:
+    with _map_of(result) as dataset:
         values = dataset.read([one + 1 for one in shown])
     rows, columns = (np.arange(size) * effective.upscale // effective.downscale for size in shape)
     return values[:, rows[:, None], columns]
+
+
+def _map_of(result: MapResult) -> AbstractContextManager[Any]:
+    if result.answer.format not in ("geotiff", "cog") or not result.data:
+        raise RasterError(
+            f"A preview needs the map as 'geotiff' or 'cog', got {result.answer.format!r}"
+        )
+    return opened(result.data)
 
 
 def _titled(image: Image.Image, title: str) -> Image.Image:

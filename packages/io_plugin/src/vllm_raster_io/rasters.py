@@ -1,56 +1,24 @@
-"""Reading scenes.
-
-A scene is opened by one of a few drivers, whatever its bytes claim to be, and
-without a look at any other file: no side-car, no reference, no network.
-"""
+"""Reading scenes: the pixels of a file, upright and in the colours it means."""
 
 import threading
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import rasterio
-from rasterio._err import CPLE_BaseError
-from rasterio.enums import ColorInterp, Interleaving, MaskFlags
-from rasterio.errors import CRSError, NotGeoreferencedWarning, RasterioError, RPCError
-from rasterio.io import DatasetReader
-from rasterio.windows import Window as RasterioWindow
 
-from vllm_raster_io.chunks import check_chunks
+from vllm_raster_io.arrays import ArrayFile
 from vllm_raster_io.closing import Closing
-from vllm_raster_io.directories import check_directories
+from vllm_raster_io.colours import rendition_of, was_converted
+from vllm_raster_io.datasets import Dataset
 from vllm_raster_io.errors import RasterError
 from vllm_raster_io.files import SceneFile
+from vllm_raster_io.formats import TIFF, Format, format_of
 from vllm_raster_io.limits import LIMITS, Tally
+from vllm_raster_io.orientations import AS_STORED, Orientation, orientation_of
+from vllm_raster_io.quoting import cut
+from vllm_raster_io.stored import Stored
 from vllm_raster_io.tiling import Window
-
-_DRIVERS = {
-    b"II*\0": "GTiff",
-    b"MM\0*": "GTiff",
-    b"II+\0": "GTiff",  # BigTIFF
-    b"MM\0+": "GTiff",
-    b"\x89PNG": "PNG",
-    b"\xff\xd8\xff": "JPEG",
-}
-_CHECKS = {"GTiff": check_directories, "PNG": check_chunks}
-_ALONE = {
-    "GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR",  # other requests' files are beside this one
-    "GDAL_NUM_THREADS": "1",
-    "GDAL_PNG_WHOLE_IMAGE_OPTIM": "NO",  # it takes a cut off file for a whole one
-    "GTIFF_POINT_GEO_IGNORE": "NO",
-}
-_WIDE = ("int64", "uint64")
-
-GDAL_ERRORS = (RasterioError, CPLE_BaseError, CRSError, RPCError, UnicodeError)
-"""What rasterio raises where a file is damaged or says what cannot be. It has no common base."""
-
-
-def accept_missing_reference() -> None:
-    """Silences, for this process, the warning that a raster does not say where it lies."""
-    warnings.filterwarnings("ignore", category=NotGeoreferencedWarning)
 
 
 class Scene(Closing):
@@ -61,35 +29,46 @@ class Scene(Closing):
     Args:
         file: Where it is, which the scene closes.
         tally: What the files of one request have taken; this one is added to it.
+        wanted: The checkpoint's names of its bands, which decide whether a gray picture becomes
+            red, green and blue; without them it does not.
+        dates: How many dates the file holds.
 
     Attributes:
-        descriptions: Names of the bands as the file gives them.
+        descriptions: Names of the bands as the file gives them, or as its colours do.
         alpha: For each band, whether it is an alpha band.
+        notes: What was done that does not go without saying, in words for the client.
 
     Raises:
-        RasterError: It is no GeoTIFF, PNG or JPEG that GDAL can open.
+        RasterError: It is of no format that is read, or cannot be opened.
         LimitError: The raster is larger than allowed.
     """
 
-    def __init__(self, file: SceneFile, tally: Tally | None = None) -> None:
+    def __init__(
+        self,
+        file: SceneFile,
+        tally: Tally | None = None,
+        wanted: Sequence[str] = (),
+        dates: int = 1,
+    ) -> None:
         self._lock = threading.Lock()
-        self._file = file
         tally = Tally() if tally is None else tally
         try:
-            driver = _driver(file)
-            if driver in _CHECKS:
-                _CHECKS[driver](file.content, tally)
-            with _alone(f"The {driver} file cannot be opened"):
-                self._dataset: DatasetReader = file.open(driver)
+            form = format_of(file)
+            form.check(file.content, tally)
+            self._stored: Stored = ArrayFile(file) if form.driver is None else Dataset(file, form)
         except Exception:
             file.close()
             raise
         try:
-            _count(tally, "pixels", self.height * self.width)
-            _count(tally, "bands", self.count)
-            with _alone(f"What the {driver} file says about its pixels cannot be read"):
-                self._learn()
-            _count(tally, "block_bytes", self._block_bytes())
+            _count(tally, "pixels", self._stored.height * self._stored.width)
+            _count(tally, "bands", self._stored.count)
+            if isinstance(self._stored, Dataset):
+                self._stored.learn()
+            _count(tally, "block_bytes", self._stored.block_bytes())
+            self._rendition, self.notes = rendition_of(self._stored, form, wanted, dates)
+            self.descriptions, self.alpha = self._rendition.names, self._rendition.alpha
+            self._orientation = self._find_orientation(file, form)
+            self._note_scaling()
         except Exception:
             self.close()
             raise
@@ -97,22 +76,32 @@ class Scene(Closing):
     @property
     def height(self) -> int:
         """Rows."""
-        return int(self._dataset.height)
+        return self._orientation.size(self._stored.height, self._stored.width)[0]
 
     @property
     def width(self) -> int:
         """Columns."""
-        return int(self._dataset.width)
+        return self._orientation.size(self._stored.height, self._stored.width)[1]
 
     @property
     def count(self) -> int:
         """Bands, an alpha band among them."""
-        return int(self._dataset.count)
+        return self._rendition.count
 
     @property
-    def dataset(self) -> DatasetReader:
-        """The open dataset, for its georeference and tags; read pixels through `read`."""
-        return self._dataset
+    def dates(self) -> int:
+        """How many dates the file says itself that it holds; 1 where it does not say."""
+        return self._stored.dates
+
+    @property
+    def dataset(self) -> Any:
+        """The open file, for its georeference and tags; read pixels through `read`."""
+        return self._stored.place
+
+    @property
+    def datasets(self) -> list[Any]:
+        """All files of the scene, which are one."""
+        return [self.dataset]
 
     def tags(self, index: int | None = None) -> dict[str, str]:
         """Metadata of the file, or of a band counted from 0; those of the image itself win.
@@ -120,13 +109,14 @@ class Scene(Closing):
         Raises:
             RasterError: The file is damaged.
         """
-        band = 0 if index is None else index + 1
-        with self._lock, _alone("What the file says of itself cannot be read"):
-            return self._dataset.tags(band) | self._dataset.tags(band, ns="IMAGERY")
+        if index is not None:
+            index = self._rendition.stored([index])[0]
+        with self._lock:
+            return self._stored.tags(index)
 
     def dtype(self, indices: Sequence[int]) -> np.dtype[Any]:
         """The type that holds the values of these bands, counted from 0."""
-        return np.result_type(*(np.dtype(self._dataset.dtypes[i]) for i in indices))
+        return self._rendition.dtype(indices)
 
     def read(
         self, window: Window, indices: Sequence[int]
@@ -138,111 +128,60 @@ class Scene(Closing):
             indices: Bands, counted from 0, in the order wanted.
 
         Returns:
-            Pixels (bands, height, width) in the file's type, and whether each may be used
+            Pixels (bands, height, width) in the scene's type, and whether each may be used
             (height, width): a pixel may not be if any of the bands is nodata, NaN, infinite or
             masked there.
 
         Raises:
             RasterError: The file is damaged.
         """
-        bands = [i + 1 for i in indices]
-        # An alpha band that is asked for is taken for what the client says it is.
-        alpha = [i for i, one in enumerate(self.alpha, 1) if one and i not in bands]
-        masked = {*self._shared_mask, *(set(bands) & self._own_masks)}
-        place = RasterioWindow(window.column, window.row, window.width, window.height)
-        last = window.row + window.height - 1
-        problem = f"Rows {window.row} to {last} of the raster cannot be read, the file is damaged"
-        with self._lock, _alone(problem):
-            pixels = self._dataset.read(bands, window=place)
-            masks = [self._dataset.read_masks(band, window=place) for band in masked]
-            masks.extend(self._dataset.read(band, window=place) for band in alpha)
-        valid = np.ones(pixels.shape[1:], dtype=np.bool_)
-        for mask in masks:
-            valid &= mask > 0
-        for band, index in zip(pixels, indices, strict=True):
-            _exclude(valid, band, self._dataset.nodatavals[index])
-        return pixels, valid
+        rendition, orientation = self._rendition, self._orientation
+        place = orientation.stored(window, self.height, self.width)
+        with self._lock:
+            pixels, valid = self._stored.read(
+                place, rendition.stored(indices), rendition.masks(indices)
+            )
+        pixels, seen = rendition.render(pixels, indices)
+        if seen is not None:
+            valid &= seen
+        if orientation is AS_STORED:
+            return pixels, valid
+        return orientation.upright(pixels), orientation.upright(valid)
+
+    def take_nodata(self, value: float | None) -> None:
+        """Has a value be invalid in place of the file's own; None for no value. Masks stay."""
+        self._stored.nodata = [value] * self._stored.count
 
     def close(self) -> None:
         """Gives the memory back; a scene may be closed twice."""
         with self._lock:
-            self._dataset.close()
-            self._file.close()
+            self._stored.close()
 
-    def _learn(self) -> None:
-        """Reads what the file says about its pixels, for GDAL reads that when it is first asked."""
-        dataset = self._dataset
-        self.descriptions: list[str | None] = list(dataset.descriptions)
-        self.alpha = [one == ColorInterp.alpha for one in dataset.colorinterp]
-        if kind := next((one for one in dataset.dtypes if one.startswith("complex")), None):
+    def _find_orientation(self, file: SceneFile, form: Format) -> Orientation:
+        """How it is turned upright; what lies on the ground stays as it lies there."""
+        found, stored = orientation_of(file.content, form), self._stored
+        if found is not AS_STORED and form is TIFF and was_converted(stored):
             raise RasterError(
-                f"The bands are of type {kind}, but must be real numbers: "
-                "send an amplitude, or the two parts as two bands"
+                f"The {stored.structure['SOURCE_COLOR_SPACE']} picture is stored turned (TIFF's "
+                f"Orientation is {found.number}), which is not read: send it upright, or in RGB"
             )
-        flags = [set(one) for one in dataset.mask_flag_enums]
-        # Alpha bands are read as bands: GDAL takes none for a mask where there is nodata as well.
-        shared = [
-            i
-            for i, one in enumerate(flags, 1)
-            if MaskFlags.per_dataset in one and MaskFlags.alpha not in one
-        ]
-        self._shared_mask = shared[:1]
-        # Without a flag the band has a mask of its own. Nodata is compared here, but for numbers
-        # that rasterio rounds when it tells nodata.
-        self._own_masks = {
-            i
-            for i, (one, kind) in enumerate(zip(flags, dataset.dtypes, strict=True), 1)
-            if not one or (MaskFlags.nodata in one and kind in _WIDE)
-        }
-        _ = dataset.gcps, dataset.rpcs, dataset.tags()
+        place = stored.place
+        if place.crs or not place.transform.is_identity or place.gcps[0] or place.rpcs:
+            return AS_STORED
+        if found is not AS_STORED:
+            self.notes.append(f"The picture was turned upright (Exif orientation {found.number})")
+        return found
 
-    def _block_bytes(self) -> int:
-        """What GDAL must hold to read any one pixel."""
-        together = self.count if self._dataset.interleaving == Interleaving.pixel else 1
-        return max(
-            height * width * np.dtype(kind).itemsize * together
-            for (height, width), kind in zip(
-                self._dataset.block_shapes, self._dataset.dtypes, strict=True
+    def _note_scaling(self) -> None:
+        declared = [one for one in dict.fromkeys(self._stored.scaling) if one != (1.0, 0.0)]
+        if declared:
+            told = cut(", ".join(f"scale {one:g} and offset {other:g}" for one, other in declared))
+            self.notes.append(
+                f"The file declares {told}; the values were taken as they are stored, for the "
+                "checkpoint says what they mean"
             )
-        )
 
 
 def _count(tally: Tally, name: str, value: int) -> None:
     tally[name] += value
     LIMITS.check(name, tally[name])
-
-
-@contextmanager
-def _alone(problem: str) -> Iterator[None]:
-    """Has GDAL look at nothing but the file, and tells of its failures as the file's."""
-    try:
-        with rasterio.Env(**_ALONE):
-            yield
-    except GDAL_ERRORS as error:
-        raise RasterError(f"{problem}: {error.__cause__ or error}") from None
-
-
-def _driver(file: SceneFile) -> str:
-    for magic, driver in _DRIVERS.items():
-        if file.head.startswith(magic):
-            return driver
-    # Of files that the client only names, nothing is told that it could not read otherwise.
-    begins = f"begins with {file.head[:8]!r}, as" if file.sent else "begins as"
-    raise RasterError(
-        f"The data must be a GeoTIFF, PNG or JPEG file, but {begins} none of them does"
-    )
-
-
-def _exclude(valid: npt.NDArray[np.bool_], band: npt.NDArray[Any], nodata: float | None) -> None:
-    """Takes a band's nodata, NaN and infinite pixels out of the valid ones, in place."""
-    if band.dtype.kind == "f":
-        # The network's numbers have 32 bits: what is beyond them is infinite to it.
-        with np.errstate(over="ignore"):
-            valid &= np.isfinite(band.astype(np.float32, copy=False))
-    if nodata is None or not np.isfinite(nodata) or band.dtype.name in _WIDE:
-        return
-    if band.dtype.kind in "iu":
-        limits = np.iinfo(band.dtype)
-        if nodata != int(nodata) or not limits.min <= nodata <= limits.max:
-            return  # no pixel of this type can have that value
-    valid &= band != band.dtype.type(nodata)

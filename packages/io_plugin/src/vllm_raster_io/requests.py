@@ -1,16 +1,18 @@
-"""What may be asked of the service, and what it answers.
+"""What may be asked of the service.
 
 Fields go by the names that TerraTorch's clients send, so that such a client works unchanged.
 """
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
 from vllm_raster_io.errors import RequestError
+from vllm_raster_io.options import MapOptions
 from vllm_raster_io.quoting import cut, quoted
 from vllm_raster_io.uploads import Upload
 
@@ -19,7 +21,11 @@ _MOST_PROBLEMS = 3
 Degrees = Annotated[float, Field(allow_inf_nan=False)]
 
 
-class RasterRequest(BaseModel):
+_THE_SERVERS = ("priority",)
+"""Fields that clients of vLLM's send beside `data` as well."""
+
+
+class RasterRequest(MapOptions):
     """The `data` of a request to `/pooling`, or of the prompt of `LLM.encode`."""
 
     model_config = ConfigDict(
@@ -27,8 +33,8 @@ class RasterRequest(BaseModel):
     )
 
     data: str | SkipJsonSchema[Upload] | list[str | SkipJsonSchema[Upload]] = Field(
-        description="The raster: a whole file in base64, its path or its URL; for a checkpoint "
-        "that takes several dates a list of files, one a date, or one file with the bands of all.",
+        description="The raster: a whole file in base64 or as a data URI, its path or its URL; or "
+        "a list of files, one a date or one a band, all bands of the first date first.",
         repr=False,
     )
     data_format: Literal["b64_json", "path", "url"] = Field(
@@ -91,6 +97,12 @@ class RasterRequest(BaseModel):
             )
         return value
 
+    @model_validator(mode="after")
+    def _names_bands_once(self) -> Self:
+        if self.indices is not None and self.bands is not None:
+            raise ValueError("`bands` and `indices` both say which bands to use: leave one out")
+        return self
+
     @field_validator("dates", mode="before")
     @classmethod
     def _is_dates(cls, value: object) -> object:
@@ -138,7 +150,8 @@ def refuse_fields_beside_data(beside: Iterable[str]) -> None:
     Raises:
         RequestError: Names them, and where they belong.
     """
-    if misplaced := [name for name in RasterRequest.model_fields if name in beside]:
+    ours = [name for name in RasterRequest.model_fields if name not in _THE_SERVERS]
+    if misplaced := [name for name in ours if name in beside]:
         told = " and ".join(f"`{name}`" for name in misplaced)
         raise RequestError(
             f"{told} must stand within the body's `data`, beside the raster: "
@@ -146,72 +159,10 @@ def refuse_fields_beside_data(beside: Iterable[str]) -> None:
         )
 
 
-class ClassSummary(BaseModel):
-    """One class of a map: its id in the map, what it is, and on how many pixels it was found."""
-
-    id: int
-    name: str
-    color: str | None
-    pixels: int
-
-
-class Effective(BaseModel):
-    """What was done, in full, whether it was asked for or followed from the checkpoint."""
-
-    indices: list[int] = Field(
-        description="Bands of the file that were used, counted from 0; of several dates, one date "
-        "after the other, each counted in its own file."
-    )
-    bands: list[str] = Field(description="The checkpoint's names of those bands.")
-    bands_by: Literal["indices", "names", "order"] = Field(description="How they were chosen.")
-    tile_size: int = Field(description="Largest side of a window in pixels.")
-    overlap: int = Field(description="Least overlap of neighbouring windows in pixels.")
-    blending: str = Field(description="How weights fall off across an overlap.")
-    windows: int = Field(description="Number of windows.")
-    upscale: int = Field(default=1, description="Pixels of the map to one of the scene.")
-    downscale: int = Field(default=1, description="Pixels of the scene to one of the map.")
-    frames: int = Field(default=1, description="Dates that the network saw.")
-    coordinates: list[str] = Field(description="What the network was told besides the pixels.")
-    dates: list[str | None] | None = Field(
-        default=None,
-        description="Day (UTC) of each frame as the network was told it, null where unknown; null "
-        "for a network that is not told the time.",
-    )
-    dates_by: list[str | None] | None = Field(
-        default=None, description="What said each: `request`, or the name of the file's tag."
-    )
-    location_by: Literal["request", "georeference"] | None = Field(
-        default=None, description="What said where each window lies, if the network was told."
-    )
-    prompt: str | None = Field(default=None, description="The instruction, where there was one.")
-    notes: list[str] = Field(default=[], description="What was unknown or looks odd.")
-
-
-class RasterAnswer(BaseModel):
-    """The `data` of the service's answer, or the output of `LLM.encode`."""
-
-    data_format: Literal["b64_json", "path"] = "b64_json"
-    data: str = Field(
-        description="The map: a GeoTIFF in base64, or the path of one, as the client may name it.",
-        repr=False,
-    )
-    request_id: str | None = Field(default=None, description="As the server knows the request.")
-    media_type: str = "image/tiff; application=geotiff"
-    kind: Literal["classes", "values", "image"]
-    width: int
-    height: int
-    dtype: str = Field(description="Type of the map's pixels.")
-    nodata: int | float | str = Field(
-        description="Value of invalid pixels, which no prediction takes; `nan` for floats."
-    )
-    invalid_pixels: int = Field(description="Pixels of the map that are nodata.")
-    crs: str | None = Field(description="Coordinate reference system, None where there is none.")
-    classes: list[ClassSummary] | None = None
-    effective: Effective
-
-
 def _fields() -> str:
-    return ", ".join(f"`{name}`" for name in RasterRequest.model_fields)
+    """All fields, the raster's first."""
+    own = [name for name in RasterRequest.model_fields if name not in MapOptions.model_fields]
+    return ", ".join(f"`{name}`" for name in (*own, *MapOptions.model_fields))
 
 
 def _problems(error: ValidationError) -> str:
@@ -219,13 +170,19 @@ def _problems(error: ValidationError) -> str:
     told = [_problem(dict(one)) for one in error.errors(include_url=False)[:_MOST_PROBLEMS]]
     if more := error.error_count() - len(told):
         told.append(f"and {more} more")
-    return "; ".join(told)
+    text = "; ".join(told)
+    unknown = any(one["type"] == "extra_forbidden" for one in error.errors(include_url=False))
+    return f"{text}. There are the fields {_fields()}" if unknown else text
 
 
 def _problem(error: dict[str, Any]) -> str:
     where = cut(".".join(map(str, error["loc"])))
     if error["type"] == "extra_forbidden":
-        return f"`{where}` is not a field of a request; there are {_fields()}"
+        near = get_close_matches(where.casefold(), RasterRequest.model_fields, 1)
+        meant = f"; did you mean `{near[0]}`?" if near else ""
+        return f"`{where}` is not a field of a request{meant}"
+    if error["type"] == "value_error":
+        return str(error["ctx"]["error"])
     if error["type"] == "missing":
         return f"`{where}` is missing; a request needs the raster in `data`"
     return f"`{where}`: {error['msg'][0].lower()}{error['msg'][1:]}, got {_shortly(error['input'])}"

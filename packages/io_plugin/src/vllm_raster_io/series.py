@@ -1,38 +1,32 @@
 """The dates of a request: a file each, or all in one."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from rasterio.crs import CRS
-from rasterio.io import DatasetReader
-from rasterio.transform import Affine
 
-from vllm_raster_io.bands import BandChoice, choose_bands
+from vllm_raster_io.bands import BandChoice, BandsBy, choose_bands
 from vllm_raster_io.closing import Closing
 from vllm_raster_io.contract import InputContract
-from vllm_raster_io.errors import RasterError, RasterIOError
+from vllm_raster_io.errors import RasterError
 from vllm_raster_io.files import SceneFile
+from vllm_raster_io.likeness import check_alike
 from vllm_raster_io.limits import Tally
-from vllm_raster_io.quoting import cut
 from vllm_raster_io.rasters import Scene
+from vllm_raster_io.stacks import AnyScene, Stack, naming
 from vllm_raster_io.tiling import Window
-
-_SHIFT = 0.01
-"""Pixels by which the corners of two files may differ, for writers round."""
-_SHORT = ("size", "reference system", "type")
-"""What fits into a message."""
 
 
 class Series(Closing):
     """One place at as many dates as the checkpoint takes, each with all of its bands.
 
     Args:
-        files: A file a date, or one that holds all; the series closes them.
+        files: A file a date, one that holds all, or one a band, all bands of the first date
+            first; the series closes them.
         contract: What the checkpoint takes.
         indices: Bands as the client asked for them, see `choose_bands`.
+        bands: The same.
 
     Attributes:
         scenes: The files, in the order of the dates.
@@ -43,20 +37,23 @@ class Series(Closing):
     """
 
     def __init__(
-        self, files: Sequence[SceneFile], contract: InputContract, indices: list[int] | None
+        self,
+        files: Sequence[SceneFile],
+        contract: InputContract,
+        indices: list[int] | None,
+        bands: Sequence[str | int] | None = None,
     ) -> None:
+        self._asked = indices, bands
         self._bands, self.frames = len(contract.bands), contract.frames
-        self.scenes: list[Scene] = []
+        self.scenes: list[AnyScene] = []
+        self.choices: list[BandChoice] = []
         self._files = files
         try:
-            tally, dates = Tally(), self.frames // len(files)
-            self.choices: list[BandChoice] = []
-            for file in files:
-                with self._naming(len(self.scenes)):
-                    self.scenes.append(Scene(file, tally))
-                    scene = self.scenes[-1]
-                    self.choices.append(choose_bands(scene, contract.bands, indices, dates))
-            self._check_alike()
+            if len(files) > self.frames:
+                self.scenes.append(Stack(files))
+                self._choose(contract, self.frames)
+            else:
+                self._open(contract)
         except Exception:
             self.close()
             raise
@@ -72,7 +69,7 @@ class Series(Closing):
         return self.scenes[0].width
 
     @property
-    def dataset(self) -> DatasetReader:
+    def dataset(self) -> Any:
         """The first file, for the place of them all."""
         return self.scenes[0].dataset
 
@@ -82,7 +79,7 @@ class Series(Closing):
         return tuple(i for one in self.choices for i in one.indices)
 
     @property
-    def bands_by(self) -> Literal["indices", "names", "order"]:
+    def bands_by(self) -> BandsBy:
         """How the bands were chosen; in order, if that holds for one of the files."""
         return next((one.by for one in self.choices if one.by == "order"), self.choices[0].by)
 
@@ -94,15 +91,32 @@ class Series(Closing):
     @property
     def tags(self) -> dict[str, str]:
         """The metadata on which all files agree."""
-        first, *others = (one.dataset.tags() for one in self.scenes)
+        first, *others = (one.tags() for scene in self.scenes for one in scene.datasets)
         return {k: v for k, v in first.items() if all(one.get(k) == v for one in others)}
+
+    @property
+    def notes(self) -> list[str]:
+        """What was done with the files that does not go without saying."""
+        noted = (*self.scenes, *self.choices)
+        return list(dict.fromkeys(note for one in noted for note in one.notes))
+
+    @property
+    def names(self) -> list[str | None]:
+        """The files' names of the bands."""
+        chosen = zip(self.scenes, self.choices, strict=True)
+        return [scene.descriptions[i] for scene, choice in chosen for i in choice.indices]
+
+    def take_nodata(self, value: float | None) -> None:
+        """Has a value be invalid in all files, in place of their own; None for no value."""
+        for scene in self.scenes:
+            scene.take_nodata(value)
 
     def shape(self, window: Window) -> tuple[int, ...]:
         """Shape of a window's pixels: (bands, height, width), with frames in between if several."""
         frames = () if self.frames == 1 else (self.frames,)
         return (self._bands, *frames, window.height, window.width)
 
-    def frame(self, number: int) -> tuple[Scene, tuple[int, ...]]:
+    def frame(self, number: int) -> tuple[AnyScene, tuple[int, ...]]:
         """The file of a date and the date's bands in it."""
         scene = number if len(self.scenes) > 1 else 0
         start = 0 if len(self.scenes) > 1 else number * self._bands
@@ -120,7 +134,7 @@ class Series(Closing):
         """
         pixels, masks = [], []
         for i, (scene, choice) in enumerate(zip(self.scenes, self.choices, strict=True)):
-            with self._naming(i):
+            with naming(i, len(self.scenes)):
                 one, valid = scene.read(window, choice.indices)
             pixels.append(one)
             masks.append(valid)
@@ -137,74 +151,23 @@ class Series(Closing):
         for file in self._files:
             file.close()
 
-    def _check_alike(self) -> None:
-        first = _Likeness(self.scenes[0], self.choices[0])
-        for number, (scene, choice) in enumerate(
-            zip(self.scenes[1:], self.choices[1:], strict=True), 2
-        ):
-            if differences := first.differences(_Likeness(scene, choice)):
-                raise RasterError(
-                    f"The files of the dates must be alike, but number {number} has "
-                    f"{', '.join(differences)}. Bring all to one grid and type"
-                )
+    def _open(self, contract: InputContract) -> None:
+        tally, dates = Tally(), self.frames // len(self._files)
+        opened: list[tuple[Scene, tuple[int, ...]]] = []
+        for i, file in enumerate(self._files):
+            with naming(i, len(self._files)):
+                scene = Scene(file, tally, contract.bands, dates)
+                self.scenes.append(scene)
+                self._choose(contract, dates)
+                opened.append((scene, self.choices[-1].indices))
+        check_alike(opened, "dates")
 
-    @contextmanager
-    def _naming(self, i: int) -> Iterator[None]:
-        """Says which of several files a problem is with."""
-        try:
-            yield
-        except RasterIOError as error:
-            if len(self._files) == 1:
-                raise
-            raise type(error)(f"File {i + 1} of {len(self._files)}: {error}") from None
-
-
-class _Likeness:
-    """What must be the same in the files of all dates."""
-
-    def __init__(self, scene: Scene, choice: BandChoice) -> None:
-        dataset = scene.dataset
-        points, points_crs = dataset.gcps
-        self._size = (scene.height, scene.width)
-        self._transform = dataset.transform
-        self._told = {
-            "size": f"{scene.height}×{scene.width}",
-            "reference system": _short(dataset.crs or points_crs),
-            "ground control points": [(one.row, one.col, one.x, one.y) for one in points],
-            "rational polynomials": dataset.rpcs and dataset.rpcs.to_dict(),
-            "type": str(scene.dtype(choice.indices)),
-        }
-
-    def differences(self, other: "_Likeness") -> list[str]:
-        """What is not the same, each with what the other has, and what was expected."""
-        told = [
-            f"another {name}" + (f" ({found}, not {wanted})" if name in _SHORT else "")
-            for (name, wanted), found in zip(self._told.items(), other._told.values(), strict=True)
-            if wanted != found
-        ]
-        if self._size == other._size and not self._same_place(other):
-            found, wanted = _six(other._transform), _six(self._transform)
-            told.append(f"another transform ({found}, not {wanted})")
-        return told
-
-    def _same_place(self, other: "_Likeness") -> bool:
-        if self._transform == other._transform:
-            return True
-        if self._transform.is_degenerate or other._transform.is_degenerate:
-            return False
-        height, width = self._size
-        corners = np.array([(0, 0, 1), (width, 0, 1), (0, height, 1), (width, height, 1)]).T
-        found = _matrix(~self._transform) @ _matrix(other._transform) @ corners
-        return bool(np.allclose(found, corners, rtol=0, atol=_SHIFT))
-
-
-def _short(crs: CRS | None) -> str:
-    return "none" if crs is None else cut(crs.to_string())
-
-
-def _matrix(transform: Affine) -> npt.NDArray[np.float64]:
-    return np.array(transform[:9]).reshape(3, 3)
-
-
-def _six(transform: Affine) -> list[float]:
-    return [float(one) for one in transform[:6]]
+    def _choose(self, contract: InputContract, dates: int) -> None:
+        scene = self.scenes[-1]
+        if scene.dates not in (1, dates):
+            raise RasterError(
+                f"The array has {scene.dates} dates, (bands, dates, height, width), but the "
+                f"checkpoint takes {dates}"
+            )
+        indices, bands = self._asked
+        self.choices.append(choose_bands(scene, contract.bands, indices, dates, bands))

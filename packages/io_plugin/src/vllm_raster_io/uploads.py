@@ -14,10 +14,15 @@ from vllm_raster_io.files import HEAD_BYTES, Content, SceneFile
 from vllm_raster_io.limits import LIMITS, Tally
 
 _PIECE = 1 << 20
+_DATA = b"data:"
+_LONGEST_PREFIX = 1024
+_IN_BASE64 = "that is not in base64, but must begin as data:image/png;base64, does"
 
 
 class Upload(SceneFile):
-    """A file in memory, filled from base64.
+    """A file in memory, filled from base64, which may be that of a data URI.
+
+    What such a URI says the file is, is not believed: its bytes tell.
 
     Nothing is raised before `finish`, so that whoever receives a request can read it to its end.
 
@@ -31,6 +36,7 @@ class Upload(SceneFile):
         self.head = b""
         self._memory = MemoryFile()
         self._left = b""
+        self._head: bytearray | None = bytearray()
         self._encoded = 0
         self._tally = Tally() if tally is None else tally
         self._ended = False
@@ -82,6 +88,8 @@ class Upload(SceneFile):
             RequestError: It is empty, not base64, or cut off.
             LimitError: It is larger than allowed.
         """
+        if self._problem is None and self._head:
+            self._fail(RequestError(_NOT_BASE64.format("it ends before any data")))
         if self._problem is None and self._left:
             self._fail(RequestError(_NOT_BASE64.format("its length is not a multiple of four")))
         if self._problem is None and not self.head:
@@ -117,6 +125,8 @@ class Upload(SceneFile):
         self.close()
 
     def _decode(self, piece: bytes) -> None:
+        if self._head is not None:
+            piece = self._without_prefix(piece)
         if b"\n" in piece or b"\r" in piece:
             piece = piece.translate(None, b"\r\n")
         piece = self._left + piece
@@ -130,6 +140,25 @@ class Upload(SceneFile):
         self._ended = piece.endswith(b"=")
         self.head = (self.head + decoded[:HEAD_BYTES])[:HEAD_BYTES]
         self._memory.write(decoded)
+
+    def _without_prefix(self, piece: bytes) -> bytes:
+        """Takes the head of a data URI away, `data:image/png;base64,`, in however many pieces."""
+        assert self._head is not None
+        self._head += piece
+        begins = bytes(self._head[: len(_DATA)]).lower()
+        if not _DATA.startswith(begins):
+            ended, self._head = bytes(self._head), None
+            return ended
+        head, comma, rest = self._head[:_LONGEST_PREFIX].partition(b",")
+        if not comma:
+            if len(self._head) >= _LONGEST_PREFIX:
+                raise RequestError(f"`data` is a data URI without a comma {_IN_BASE64}")
+            return b""
+        if not head.lower().endswith(b";base64"):
+            raise RequestError(f"`data` is a data URI {_IN_BASE64}")
+        rest = self._head[len(head) + 1 :]
+        self._head = None
+        return bytes(rest)
 
     def _fail(self, problem: RasterIOError | LimitError) -> None:
         self._problem = problem
