@@ -88,6 +88,8 @@ def exclude(valid: npt.NDArray[np.bool_], band: npt.NDArray[Any], nodata: float 
         return
     if band.dtype.kind in "iu":
         limits = np.iinfo(band.dtype)
+        if nodata == float(limits.max):
+            nodata = limits.max  # which a float of 64 bits rounds up
         if nodata != int(nodata) or not limits.min <= nodata <= limits.max:
             return  # no pixel of this type can have that value
     valid &= band != band.dtype.type(nodata)
