@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 import rasterio
 
-from vllm_raster_io import MapResult, RasterClient
+from vllm_raster_io import MapResult, RasterClient, ServiceError
 
 from ..checkpoints.land_cover_labels import CLASS_NAMES, HELD_OUT, index_labels, mean_iou
 from .conftest import SCENES
@@ -117,7 +117,8 @@ def test_answer_says_what_was_done(result: MapResult) -> None:
     effective = result.answer.effective
     assert effective.indices == [0, 1, 2, 3]
     assert effective.bands == ["BLUE", "GREEN", "RED", "NIR"]
-    assert effective.bands_by == "order"
+    # One file names its bands, the other only counts them.
+    assert effective.bands_by == ("names" if effective.file_bands[3] == "NIR_BROAD" else "order")
     assert effective.windows > 1
     assert result.answer.request_id
 
@@ -136,3 +137,28 @@ def test_bands_in_another_order(client: RasterClient, maps: dict[str, MapResult]
     straight = maps.get("town") or client.map(SCENES["town"])
     with rasterio.open(io.BytesIO(straight.data)) as dataset:
         assert (dataset.read(1) == ids).all()
+
+
+def test_options_reach_the_engine(client: RasterClient, maps: dict[str, MapResult]) -> None:
+    """Whatever windows it sees, and whatever is made of them, it is the same scene."""
+    straight = maps.get("town") or client.map(SCENES["town"])
+    with rasterio.open(io.BytesIO(straight.data)) as dataset:
+        ids = dataset.read(1)
+    answer = client.map(
+        SCENES["town"], product="probabilities", format="cog", augment="flips", tile_size=64,
+        blending="gaussian", overlap=24,
+    )  # fmt: skip
+    with rasterio.open(io.BytesIO(answer.data)) as dataset:
+        found = dataset.read()
+    valid = ids < 255
+    assert np.isnan(found[:, ~valid]).all()
+    np.testing.assert_allclose(found[:, valid].sum(axis=0), 1, atol=1e-5)
+    assert (found.argmax(axis=0) == ids)[valid].mean() > 0.9
+    part = client.map(SCENES["town"], window=[20, 10, 100, 128], confidence=True)
+    assert part.confidence is not None
+    assert (part.answer.width, part.answer.height) == (100, 128)
+
+
+def test_the_model_may_be_named(client: RasterClient) -> None:
+    with pytest.raises(ServiceError, match="404"):
+        client.map(SCENES["town"], model="another")

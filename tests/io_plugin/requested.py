@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from vllm_raster_io.answers import RasterAnswer
 from vllm_raster_io.contract import RasterContract
 from vllm_raster_io.errors import RasterError, RasterIOError
 from vllm_raster_io.jobs import Job
-from vllm_raster_io.requests import RasterAnswer, RasterRequest
+from vllm_raster_io.requests import RasterRequest
 
 from .networks import PixelNetwork
 from .scenes import Array

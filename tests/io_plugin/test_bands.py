@@ -48,9 +48,10 @@ class TestByOrder:
         "names",
         [
             [None] * 4,
-            ["B02", "B03", "B04", "B08"],
+            ["1st", "2nd", "3rd", "4th"],
             ["BLUE", None, None, None],
-            ["BLUE", "GREEN", "RED", "B08"],
+            ["BLUE", "GREEN", "RED", "last"],
+            ["blue", "B03", None, "B08"],
         ],
     )
     def test_where_no_name_says_otherwise(self, names: list[str | None]) -> None:
@@ -65,9 +66,10 @@ class TestByOrder:
     @pytest.mark.parametrize(
         "names",
         [
-            ["RED", "GREEN", "BLUE", "B08"],
+            ["RED", "GREEN", "BLUE", "last"],
             [None, None, "BLUE", None],
-            ["NIR", "B02", "B03", "B04"],
+            ["NIR", "1st", "2nd", "3rd"],
+            ["B02", "B03", "B04", "B11"],
         ],
     )
     def test_names_that_stand_elsewhere(self, names: list[str | None]) -> None:
@@ -75,6 +77,29 @@ class TestByOrder:
         assert "BLUE, GREEN, RED, NIR" in message
         assert ", ".join(name or "unnamed" for name in names) in message
         assert "`indices`" in message
+
+
+class TestPictures:
+    """Their bands have no names, but colours."""
+
+    @pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+    @pytest.mark.parametrize(
+        ("wanted", "indices"),
+        [
+            (("RED", "GREEN", "BLUE"), (0, 1, 2)),
+            (("BLUE", "GREEN", "RED"), (2, 1, 0)),
+            (("B04", "B03"), (0, 1)),
+        ],
+    )
+    def test_are_found_by_colour(
+        self, kind: str, wanted: tuple[str, ...], indices: tuple[int, ...]
+    ) -> None:
+        content = make_raster(bands=3, dtype="uint8", driver=kind, crs=None)
+        assert chosen(content, wanted) == BandChoice(indices, "names")
+
+    def test_in_order_for_names_of_no_colour(self) -> None:
+        content = make_raster(bands=3, dtype="uint8", driver="PNG", crs=None)
+        assert chosen(content, ("A", "B", "C")) == BandChoice((0, 1, 2), "order")
 
 
 class TestByIndices:

@@ -20,8 +20,10 @@ def shown(**fields: Any) -> str:
         "windows": 1,
         "coordinates": [],
     }
-    common = {"data": "", "width": 40, "height": 30, "invalid_pixels": 7, "effective": effective}
-    answer = RasterAnswer.model_validate({**common, "crs": "EPSG:32633", **fields})
+    common = {"data": "", "width": 40, "height": 30, "invalid_pixels": 7, "crs": "EPSG:32633"}
+    answer = RasterAnswer.model_validate(
+        {**common, "effective": effective, "product": fields["kind"], **fields}
+    )
     console = Console(width=80)
     with console.capture() as capture:
         console.print(summary(MapResult(b"", answer)))

@@ -10,14 +10,15 @@ import pytest
 from typer.testing import CliRunner
 
 from vllm_raster_io import RasterClient, ServiceError
+from vllm_raster_io.answers import ClassSummary, Effective, RasterAnswer
 from vllm_raster_io.cli import app
-from vllm_raster_io.requests import ClassSummary, Effective, RasterAnswer
 
 Handler = Callable[[httpx.Request], httpx.Response]
 
 ANSWER = RasterAnswer(
     data=base64.b64encode(b"a map").decode(),
     kind="classes",
+    product="classes",
     width=3,
     height=2,
     dtype="uint8",

@@ -11,10 +11,11 @@ from rasterio import Affine
 from rasterio.control import GroundControlPoint
 from rasterio.rpc import RPC
 
+from vllm_raster_io.answers import RasterAnswer
 from vllm_raster_io.contract import RasterContract
 from vllm_raster_io.errors import RequestError
 from vllm_raster_io.jobs import Job
-from vllm_raster_io.requests import RasterAnswer, RasterRequest
+from vllm_raster_io.requests import RasterRequest
 
 from ..factories import make_raster
 from .networks import PixelNetwork

@@ -12,7 +12,8 @@ from rasterio.control import GroundControlPoint
 from rasterio.io import DatasetReader, MemoryFile
 from rasterio.transform import RPCTransformer
 
-from vllm_raster_io import jobs
+from vllm_raster_io import plans
+from vllm_raster_io.answers import RasterAnswer
 from vllm_raster_io.blending import Mosaic
 from vllm_raster_io.client import MapResult
 from vllm_raster_io.contract import OutputContract, RasterContract
@@ -21,7 +22,7 @@ from vllm_raster_io.jobs import Job
 from vllm_raster_io.limits import Limits
 from vllm_raster_io.maps import opened
 from vllm_raster_io.previews import true_colour, value_preview
-from vllm_raster_io.requests import RasterAnswer, RasterRequest
+from vllm_raster_io.requests import RasterRequest
 from vllm_raster_io.tiling import Tiling, Window
 
 from ..factories import make_raster
@@ -219,7 +220,7 @@ class TestPlace:
 
 class TestAnswer:
     def test_scores_count_at_the_maps_resolution(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(jobs, "LIMITS", Limits(score_bytes=2 * 3 * 3 * 4))
+        monkeypatch.setattr(plans, "LIMITS", Limits(score_bytes=2 * 3 * 3 * 4))
         mapped(make_raster(height=17, width=48), make_contract(channels=3, downscale=16))
         with pytest.raises(LimitError, match="108 score bytes, and at most 72"):
             mapped(make_raster(height=33, width=48), make_contract(channels=3, downscale=16))

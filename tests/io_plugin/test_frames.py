@@ -11,11 +11,12 @@ from rasterio.control import GroundControlPoint
 from rasterio.io import MemoryFile
 
 from vllm_raster_io import rasters, uploads
+from vllm_raster_io.answers import RasterAnswer
 from vllm_raster_io.contract import RasterContract
 from vllm_raster_io.errors import LimitError, RasterError, RasterIOError, RequestError
 from vllm_raster_io.jobs import Job
 from vllm_raster_io.limits import Limits
-from vllm_raster_io.requests import RasterAnswer, RasterRequest
+from vllm_raster_io.requests import RasterRequest
 from vllm_raster_io.uploads import Upload
 
 from ..factories import make_raster

@@ -13,11 +13,12 @@ import torch
 from rasterio.io import MemoryFile
 
 from vllm_raster_io import plugin
+from vllm_raster_io.answers import RasterAnswer
 from vllm_raster_io.contract import RasterContract
 from vllm_raster_io.errors import ContractError, RequestError
 from vllm_raster_io.jobs import Job
 from vllm_raster_io.plugin import RasterIOProcessor
-from vllm_raster_io.requests import RasterAnswer, RasterRequest
+from vllm_raster_io.requests import RasterRequest
 from vllm_raster_io.uploads import Upload
 from vllm_raster_model.tokenizer import word_tokenizer
 

@@ -11,7 +11,8 @@ from rasterio.control import GroundControlPoint
 from rasterio.io import MemoryFile
 from rasterio.warp import transform
 
-from vllm_raster_io import jobs
+from vllm_raster_io import plans
+from vllm_raster_io.answers import RasterAnswer
 from vllm_raster_io.contract import RasterContract
 from vllm_raster_io.errors import (
     AccessError,
@@ -23,7 +24,7 @@ from vllm_raster_io.errors import (
 )
 from vllm_raster_io.jobs import Job
 from vllm_raster_io.limits import Limits
-from vllm_raster_io.requests import RasterAnswer, RasterRequest
+from vllm_raster_io.requests import RasterRequest
 from vllm_raster_io.uploads import Upload
 
 from ..factories import make_raster
@@ -210,26 +211,43 @@ class TestAnswer:
         assert told == {
             "data_format": "b64_json",
             "request_id": "r 1",
+            "format": "geotiff",
             "media_type": "image/tiff; application=geotiff",
+            "picture": None,
             "kind": "classes",
+            "product": "classes",
             "width": 80,
             "height": 100,
             "dtype": "uint8",
             "nodata": 255,
+            "scale": None,
             "invalid_pixels": 0,
             "crs": "EPSG:32719",
+            "transform": [10, 0, 600_000, 0, -10, 5_300_000],
             "classes": [
                 {"id": i, "name": f"channel {i}", "color": None, "pixels": int((ids == i).sum())}
                 for i in range(3)
             ],
+            "confidence": None,
             "effective": {
                 "indices": [0, 1, 2, 3],
                 "bands": list(BANDS),
+                "file_bands": [None] * 4,
                 "bands_by": "order",
+                "scale": None,
+                "offset": None,
+                "nodata": None,
+                "window": [0, 0, 80, 100],
+                "resolution": None,
+                "resampling": None,
                 "tile_size": 64,
                 "overlap": 16,
                 "blending": "linear",
+                "augment": "none",
                 "windows": 4,
+                "compression": "deflate",
+                "quality": None,
+                "priority": None,
                 "upscale": 1,
                 "downscale": 1,
                 "frames": 1,
@@ -277,14 +295,14 @@ class TestRefused:
             Job(request(content, **fields), make_contract())
 
     def test_too_many_windows(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(jobs, "LIMITS", Limits(windows=4))
+        monkeypatch.setattr(plans, "LIMITS", Limits(windows=4))
         contract = make_contract(size=16, overlap=0)
         Job(request(make_raster(height=32, width=32)), contract).close()
         with pytest.raises(LimitError, match="6 windows, and at most 4"):
             Job(request(make_raster(height=32, width=33)), contract)
 
     def test_too_many_scores(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(jobs, "LIMITS", Limits(score_bytes=8 * 8 * 5 * 4))
+        monkeypatch.setattr(plans, "LIMITS", Limits(score_bytes=8 * 8 * 5 * 4))
         contract = make_contract("classes", channels=5)
         Job(request(make_raster(height=8, width=8)), contract).close()
         with pytest.raises(LimitError, match="1440 score bytes, and at most 1280"):

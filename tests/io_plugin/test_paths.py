@@ -654,6 +654,42 @@ class TestRequests:
         with pytest.raises(RequestError, match="leave them out"):
             self.ask(Settings(write_roots=(root,)), data="AAAA", **fields)
 
+    @pytest.mark.parametrize(
+        ("kind", "endings"),
+        [
+            ("geotiff", (".tif", ".TIFF")),
+            ("cog", (".tif", ".tiff")),
+            ("png", (".png",)),
+            ("jpeg", (".jpg", ".jpeg")),
+            ("webp", (".webp",)),
+            ("npy", (".npy",)),
+        ],
+    )
+    def test_files_end_as_their_format_does(
+        self, root: Root, kind: str, endings: tuple[str, ...]
+    ) -> None:
+        access = Access(Settings(write_roots=(root,)))
+        fields: dict[str, Any] = {"data": "", "out_data_format": "path", "format": kind}
+        for ending in endings:
+            target = access.target(RasterRequest(out_path=f"map{ending}", **fields))
+            assert target is not None
+            target.write(b"a map")
+            assert (Path(root.resolved) / f"map{ending}").read_bytes() == b"a map"
+        named = access.target(RasterRequest(**fields))
+        assert named is not None
+        assert named.name.endswith(endings[0].lower())
+        with pytest.raises(AccessError, match="ends as its format does"):
+            access.target(RasterRequest(out_path="map.txt", **fields))
+
+    def test_a_file_beside_another(self, root: Root) -> None:
+        target = Target.choose("map.v1.tif", False, [root])
+        beside = target.beside("_confidence")
+        beside.write(b"how sure")
+        assert beside.name == "map.v1_confidence.tif"
+        assert (Path(root.resolved) / beside.name).read_bytes() == b"how sure"
+        with pytest.raises(RequestError, match=r"'map\.v1_confidence\.tif' is there already"):
+            target.beside("_confidence")
+
     def test_a_path_too_long_for_one(self, root: Root) -> None:
         with pytest.raises(AccessError, match="too long"):
             self.ask(

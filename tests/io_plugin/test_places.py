@@ -168,9 +168,13 @@ def test_without_georeference_a_picture_has_none() -> None:
     assert places(make_raster(crs=None, driver="PNG", dtype="uint8", bands=3), WHOLE) is None
 
 
+def middle(window: Window) -> tuple[float, float]:
+    return window.row + window.height / 2, window.column + window.width / 2
+
+
 def places(content: bytes, *windows: Window) -> list[tuple[float, float]] | None:
     with open_scene(content) as scene:
-        found = centres(scene.dataset, list(windows))
+        found = centres(scene.dataset, [middle(one) for one in windows])
     if found is None:
         return None
     assert found.shape == (len(windows), 2)

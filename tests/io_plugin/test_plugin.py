@@ -1,10 +1,7 @@
 """The hooks that vLLM calls, with a made-up engine between them."""
 
 import asyncio
-import base64
 import random
-import threading
-import time
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,11 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from rasterio.io import MemoryFile
 from vllm.pooling_params import PoolingParams
 
 from vllm_raster_io import plugin
+from vllm_raster_io.answers import RasterAnswer
 from vllm_raster_io.errors import (
     ContractError,
     RasterError,
@@ -25,65 +21,32 @@ from vllm_raster_io.errors import (
     ServingError,
     SettingsError,
 )
-from vllm_raster_io.jobs import Job
 from vllm_raster_io.limits import LimitsInForce
 from vllm_raster_io.plugin import RasterIOProcessor
-from vllm_raster_io.requests import RasterAnswer, RasterRequest
-from vllm_raster_io.uploads import Upload
+from vllm_raster_io.requests import RasterRequest
 
 from ..factories import make_raster
 from .networks import PixelNetwork
-from .scenes import Array, raster_block
+from .processors import (
+    DIGIT_IDS,
+    IMAGE_TOKEN,
+    Engine,
+    Tokenizer,
+    make_processor,
+    pixels_of,
+    processor_of,
+    request,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
 
-IMAGE_TOKEN = 5
-DIGIT_IDS = {digit: 10 + i for i, digit in enumerate("0123456789abcdef")}
 SIZES = [(64, 64), (64, 96), (96, 64)]
-
-
-class Tokenizer:
-    def __init__(self, ids: dict[str, list[int]] | None = None) -> None:
-        self._ids = {digit: [token] for digit, token in DIGIT_IDS.items()} | (ids or {})
-
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        assert not add_special_tokens
-        return self._ids[text]
 
 
 @pytest.fixture(autouse=True)
 def _server_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     # It changes how the whole process reads requests.
     monkeypatch.setattr(plugin, "keep_event_loop_free", lambda: None)
-
-
-def make_processor(
-    kind: str = "classes", *, tokenizer: Tokenizer | None = None, **block: Any
-) -> RasterIOProcessor:
-    config = SimpleNamespace(raster=raster_block(kind, **block), image_token_id=IMAGE_TOKEN)
-    return processor_of(config, tokenizer or Tokenizer())
-
-
-def processor_of(config: object, tokenizer: Tokenizer) -> RasterIOProcessor:
-    vllm_config: Any = SimpleNamespace(model_config=SimpleNamespace(hf_config=config))
-    renderer: Any = SimpleNamespace(get_tokenizer=lambda: tokenizer)
-    return RasterIOProcessor(vllm_config, renderer)
-
-
-class Engine:
-    """Answers prompts one by one, as vLLM does: with the tokens that the image became before."""
-
-    def __init__(self, processor: RasterIOProcessor) -> None:
-        self._network = PixelNetwork(processor.contract)
-
-    def __call__(self, prompt: Any) -> Any:
-        image, *key = prompt["prompt_token_ids"]
-        assert image == IMAGE_TOKEN
-        scores = self._network(prompt["multi_modal_data"]["image"])
-        return SimpleNamespace(
-            prompt_token_ids=[image] * 16 + [6, 1, *key],
-            outputs=SimpleNamespace(data=torch.from_numpy(scores)),
-        )
 
 
 class TestStart:
@@ -138,6 +101,38 @@ class TestRequests:
         params = PoolingParams(task="embed")
         assert processor.merge_pooling_params(params) is params
         assert params.task == "token_classify"
+
+
+class TestPriority:
+    """The scheduler's, where it has any."""
+
+    def test_refused_where_the_scheduler_has_none(self) -> None:
+        wanted = RasterRequest(data=request(make_raster()).data, priority=-1)
+        with pytest.raises(RequestError, match="--scheduling-policy priority"):
+            asyncio.run(make_processor().open(wanted))
+
+    @pytest.mark.parametrize("priority", [0, None])
+    def test_the_usual_one_may_be_asked_for(self, priority: int | None) -> None:
+        wanted = RasterRequest(data=request(make_raster()).data, priority=priority)
+        job = asyncio.run(make_processor().open(wanted))
+        assert job.request.priority == priority
+        job.close()
+
+    def test_taken_where_it_has(self) -> None:
+        processor = make_processor(policy="priority")
+        wanted = RasterRequest(data=request(make_raster()).data, priority=-1)
+        job = asyncio.run(processor.open(wanted))
+        prompts = processor.pre_process(job)
+        answer = processor.post_process(list(map(Engine(processor), prompts)))
+        assert answer.effective.priority == -1
+
+    def test_offline_it_is_for_the_engine(self) -> None:
+        processor = make_processor(policy="priority")
+        wanted = RasterRequest(data=request(make_raster()).data, priority=1)
+        with pytest.raises(RequestError, match=r"LLM\.encode\(\.\.\., priority"):
+            processor.pre_process(wanted)
+        with pytest.raises(RequestError, match=r"LLM\.encode\(\.\.\., priority"):
+            asyncio.run(processor.pre_process_async(wanted))
 
 
 class TestPrompts:
@@ -286,144 +281,6 @@ class TestWrongOutputs:
             processor.post_process([Engine(processor)(prompts[0])])
 
 
-class TestNothingIsLeftBehind:
-    """The file of a request is in memory only until the request is over."""
-
-    def test_answered(self) -> None:
-        processor, upload = make_processor(), Upload.of(make_raster())
-        prompts = processor.pre_process(RasterRequest(data=upload))
-        outputs = list(map(Engine(processor), prompts))
-        assert upload.memory.exists()
-        processor.post_process(outputs)
-        assert not upload.memory.exists()
-
-    def test_refused(self) -> None:
-        upload = Upload.of(make_raster(bands=2))
-        with pytest.raises(RasterError):
-            make_processor().pre_process(RasterRequest(data=upload))
-        assert not upload.memory.exists()
-
-    def test_not_answered_for_an_error(self) -> None:
-        processor, upload = make_processor(), Upload.of(make_raster())
-        (prompt,) = processor.pre_process(RasterRequest(data=upload))
-        output = Engine(processor)(prompt)
-        output.outputs.data = output.outputs.data[:1]
-        with pytest.raises(ServingError):
-            processor.post_process([output])
-        assert not upload.memory.exists()
-
-    def test_the_engine_fails_or_the_client_is_gone(self) -> None:
-        processor = make_processor()
-        failed, gone, waiting = (Upload.of(make_raster()) for _ in range(3))
-        fails = asyncio.Event()
-
-        async def serve(upload: Upload) -> None:
-            prompts = processor.pre_process(RasterRequest(data=upload))
-            await fails.wait()
-            Engine(processor)(prompts[1])  # there is but one
-
-        async def serve_all() -> None:
-            tasks = [asyncio.create_task(serve(one)) for one in (failed, gone, waiting)]
-            await asyncio.sleep(0)
-            tasks[1].cancel()
-            await asyncio.wait(tasks[1:2])
-            await asyncio.sleep(0)
-            assert [one.memory.exists() for one in (failed, gone, waiting)] == [True, False, True]
-            fails.set()
-            await asyncio.wait(tasks)
-            assert isinstance(tasks[0].exception(), IndexError)
-            await asyncio.sleep(0)
-            assert not failed.memory.exists()
-
-        asyncio.run(serve_all())
-
-    def test_hung_up_while_the_file_is_opened(self) -> None:
-        processor, upload = make_processor(), Upload.of(make_raster())
-
-        async def serve() -> None:
-            await processor.pre_process_async(RasterRequest(data=upload))
-            await asyncio.Event().wait()
-
-        async def hang_up() -> None:
-            task = asyncio.create_task(serve())
-            await asyncio.sleep(0.05)
-            task.cancel()
-            await asyncio.wait([task])
-
-        asyncio.run(hang_up())
-        assert not upload.memory.exists()
-
-    def test_hung_up_while_it_is_fetched(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        processor, begun, closed = make_processor(), threading.Event(), threading.Event()
-
-        class Slow:
-            def __init__(self, request: Any, contract: Any, access: Any, deadline: Any) -> None:
-                begun.set()
-                while not deadline.cancelled:
-                    time.sleep(0.001)
-
-            def close(self) -> None:
-                closed.set()
-
-        monkeypatch.setattr(plugin, "Job", Slow)
-
-        async def hang_up() -> None:
-            body = {"data": "https://example.org/", "data_format": "url"}
-            task = asyncio.create_task(processor.open(body))
-            await asyncio.to_thread(begun.wait)
-            task.cancel()
-            await asyncio.wait([task])
-
-        asyncio.run(hang_up())
-        assert closed.wait(5)
-
-    def test_offline_the_next_request_shows_that_the_last_is_over(self) -> None:
-        processor = make_processor()
-        uploads = [Upload.of(make_raster()) for _ in range(3)]
-        for upload in uploads:
-            processor.pre_process(RasterRequest(data=upload))
-        assert [one.memory.exists() for one in uploads] == [False, False, True]
-
-    def test_a_file_that_turns_out_to_be_damaged(self) -> None:
-        processor = make_processor()
-        upload = Upload.of(make_raster(height=200, width=200)[:-30_000])
-
-        async def serve() -> None:
-            prompts = processor.pre_process(RasterRequest(data=upload))
-            for prompt in prompts:
-                await asyncio.to_thread(Engine(processor), prompt)
-
-        with pytest.raises(RasterError, match="damaged"):
-            asyncio.run(serve())
-        assert not upload.memory.exists()
-
-
-async def test_what_is_fetched_slowly_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    processor, done = make_processor(), threading.Event()
-
-    class Fetched(Job):
-        def __init__(self, request: RasterRequest, *args: Any) -> None:
-            if request.data_format == "url":
-                done.wait()
-                request = RasterRequest(data=scene)
-            super().__init__(request, *args)
-
-    monkeypatch.setattr(plugin, "Job", Fetched)
-    scene = base64.b64encode(make_raster()).decode()
-    body = {"data": "https://example.org/", "data_format": "url"}
-    # More than there are threads, of the processor's and of the event loop's.
-    slow = [asyncio.create_task(processor.open(body)) for _ in range(50)]
-    quick = await asyncio.wait_for(processor.open({"data": scene}), 5)
-    assert not any(one.done() for one in slow)
-    done.set()
-    for job in (quick, *await asyncio.gather(*slow)):
-        job.close()
-
-
-def request(content: bytes) -> RasterRequest:
-    return RasterRequest(data=base64.b64encode(content).decode())
-
-
 def offline(processor: RasterIOProcessor, content: bytes) -> RasterAnswer:
     prompts = processor.pre_process(processor.parse_data({"data": request(content).data}))
     return processor.post_process(list(map(Engine(processor), prompts)))
@@ -437,8 +294,3 @@ async def each(outputs: Sequence[tuple[int, Any]]) -> AsyncIterator[tuple[int, A
     for one in outputs:
         await asyncio.sleep(0)
         yield one
-
-
-def pixels_of(answer: RasterAnswer) -> Array:
-    with MemoryFile(base64.b64decode(answer.data)) as memory, memory.open() as dataset:
-        return dataset.read()

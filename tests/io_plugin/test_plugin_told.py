@@ -13,17 +13,17 @@ import torch
 from rasterio import Affine
 
 from vllm_raster_io import plugin
+from vllm_raster_io.answers import RasterAnswer
 from vllm_raster_io.bodies import BodyReader
 from vllm_raster_io.errors import RequestError
 from vllm_raster_io.maps import opened
 from vllm_raster_io.plugin import RasterIOProcessor
-from vllm_raster_io.requests import RasterAnswer
 from vllm_raster_io.uploads import Upload
 
 from ..factories import make_raster
 from .networks import PixelNetwork
+from .processors import Engine, make_processor, pixels_of
 from .test_coordinates import from_utm
-from .test_plugin import Engine, make_processor, pixels_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
 

@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from vllm_raster_io import MapResult, RasterError
+from vllm_raster_io.answers import ClassSummary, Effective, RasterAnswer
 from vllm_raster_io.previews import class_preview, true_colour, value_preview
-from vllm_raster_io.requests import ClassSummary, Effective, RasterAnswer
 
 from ..factories import make_raster
 
@@ -26,6 +26,7 @@ def result(ids: np.ndarray, bands: list[str], kind: str = "classes") -> MapResul
     answer = RasterAnswer(
         data=base64.b64encode(data).decode(),
         kind=kind,
+        product=kind,
         width=ids.shape[1],
         height=ids.shape[0],
         dtype="uint8",

@@ -308,7 +308,7 @@ def use(content: bytes) -> None:
         window = Window(0, 0, min(64, scene.height), min(64, scene.width))
         indices = range(min(4, scene.count))
         scene.dtype(indices)
-        centres(scene.dataset, [window])
+        centres(scene.dataset, [(window.height / 2, window.width / 2)])
         scene.read(window, indices)
 
 

@@ -1,5 +1,6 @@
 """What may be asked, and how a wrong request is refused."""
 
+import re
 from typing import Any
 
 import pytest
@@ -12,24 +13,26 @@ from vllm_raster_io.uploads import Upload
 FIELDS = (
     "data", "data_format", "out_data_format", "out_path", "overwrite", "image_format", "indices",
     "prompt", "dates", "location",
+    "bands", "scale", "offset", "nodata", "window", "bbox", "bbox_crs", "resolution", "tile_size",
+    "overlap", "blending", "augment", "product", "dtype", "confidence", "format", "compression",
+    "quality", "priority",
 )  # fmt: skip
+DEFAULTS = {
+    "data_format": "b64_json",
+    "out_data_format": "b64_json",
+    "overwrite": False,
+    "blending": "linear",
+    "augment": "none",
+    "confidence": False,
+    "format": "geotiff",
+}
 PAYLOAD = "~" * 100_000
 
 
 def test_only_the_raster_is_needed() -> None:
     request = RasterRequest.parse({"data": "SUkqAA=="})
-    assert request.model_dump() == {
-        "data": "SUkqAA==",
-        "data_format": "b64_json",
-        "out_data_format": "b64_json",
-        "out_path": None,
-        "overwrite": False,
-        "image_format": None,
-        "indices": None,
-        "prompt": None,
-        "dates": None,
-        "location": None,
-    }
+    assert request.model_dump(exclude_none=True) == {"data": "SUkqAA==", **DEFAULTS}
+    assert request.model_fields_set == {"data"}
 
 
 def test_a_body_as_terratorch_clients_send_it() -> None:
@@ -43,9 +46,33 @@ def test_a_body_as_terratorch_clients_send_it() -> None:
     assert RasterRequest.parse(body).model_dump(exclude_unset=True) == body
 
 
+def test_a_body_as_clients_of_vllms_prithvi_plugin_send_it() -> None:
+    body = {
+        "data": "https://example.org/India_900498_S2Hand.tif",
+        "data_format": "url",
+        "image_format": "tiff",
+        "out_data_format": "b64_json",
+    }
+    assert RasterRequest.parse(body).model_dump(exclude_none=True) == DEFAULTS | body
+
+
 @pytest.mark.parametrize(
     ("field", "values"),
     [
+        ("bands", [["B02"], [1, 2], ["red", 4], None]),
+        ("scale", [1, 0.0001, [1, 2.5], None]),
+        ("offset", [-0.1, [0, 0], None]),
+        ("nodata", [0, -9999, 1.5, 2**63, "nan", "none", None]),
+        ("window", [[0, 0, 1, 1], None]),
+        ("bbox", [[-1, -2, 3, 4.5], None]),
+        ("resolution", [10, 0.5, [10, 20], None]),
+        ("tile_size", [1, 512, None]),
+        ("overlap", [0, 511, None]),
+        ("blending", ["none", "linear", "cosine", "gaussian"]),
+        ("augment", ["none", "flips", "flips_rotations"]),
+        ("product", ["classes", "probabilities", "logits", "values", "image", None]),
+        ("format", ["geotiff", "cog", "png", "webp", "jpeg", "npy"]),
+        ("priority", [0, -5, None]),
         ("data_format", ["b64_json", "path", "url"]),
         ("out_data_format", ["b64_json", "path"]),
         ("out_path", ["maps/a.tif", "/", "x" * 4096, None]),
@@ -121,6 +148,24 @@ def test_a_file_in_the_wrong_place_was_a_string() -> None:
         ("out_data_format", "url", "input should be 'b64_json' or 'path', got str 'url'"),
         ("image_format", "bmp", "input should be 'tiff', 'geotiff', 'tif', 'png' or 'jpeg'"),
         ("image_format", 3, "`image_format`"),
+        ("bands", [], "a list of names or of numbers from 1, got list []"),
+        ("bands", "B02", "a list of names or of numbers from 1, got str 'B02'"),
+        ("bands", [0], "a list of names or of numbers from 1, got list [0]"),
+        ("bands", [True], "a list of names or of numbers from 1, got list [True]"),
+        ("scale", "1", "a number, or a list of one a band, got str '1'"),
+        ("scale", [float("nan")], "a number, or a list of one a band, got list [nan]"),
+        ("offset", [], "a number, or a list of one a band, got list []"),
+        ("nodata", "0", "a number, 'nan' or 'none', got str '0'"),
+        ("nodata", 10**400, "a number, 'nan' or 'none', got int 1000"),
+        ("nodata", True, "a number, 'nan' or 'none', got bool True"),
+        ("resolution", 0, "a number above 0, or a list of two, got int 0"),
+        ("resolution", [1, 2, 3], "a number above 0, or a list of two, got list [1, 2, 3]"),
+        ("confidence", 1, "input should be a valid boolean, got int 1"),
+        ("priority", 2**63, "input should be less than or equal to 9223372036854775807"),
+        ("tile_size", 10**4000, "input should be less than 2147483648"),
+        ("overlap", 2**31, "input should be less than 2147483648"),
+        ("window", [0, 0, 2**31, 1], "`window.2`: input should be less than 2147483648"),
+        ("tile_size", 64.0, "input should be a valid integer, got float 64.0"),
         ("indices", [], "list should have at least 1 item"),
         ("indices", 3, "`indices`: input should be a valid list, got int 3"),
         ("indices", "012", "`indices`: input should be a valid list, got str '012'"),
@@ -156,6 +201,26 @@ def test_unknown_keys_are_refused_with_the_fields_there_are(key: str) -> None:
     assert_lists_fields(message)
 
 
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("Data", "data"),
+        ("data_fromat", "data_format"),
+        ("indexes", "indices"),
+        ("tilesize", "tile_size"),
+        ("over_lap", "overlap"),
+        ("blend", "blending"),
+        ("tta", None),
+        ("model", None),
+        ("", None),
+    ],
+)
+def test_the_nearest_field_is_suggested(key: str, meant: str | None) -> None:
+    message = refusal({"data": "AA==", key: 1})
+    assert (f"; did you mean `{meant}`?" in message) == (meant is not None)
+    assert ("did you mean" in message) == (meant is not None)
+
+
 def test_keys_that_are_no_strings() -> None:
     assert "`1`" in refusal({"data": "AA==", 1: 2})
 
@@ -165,7 +230,7 @@ def test_every_problem_is_told_but_no_more_than_three() -> None:
     assert all(f"`{name}`" in message for name in ("data", "indices", "data_format"))
     many = refusal({"data": "AA==", **{f"key{i}": i for i in range(50)}})
     assert many.count("is not a field") == 3
-    assert many.endswith("; and 47 more")
+    assert "; and 47 more. There are the fields `data`" in many
 
 
 @pytest.mark.parametrize(
@@ -188,7 +253,7 @@ def test_every_problem_is_told_but_no_more_than_three() -> None:
     ],
 )
 def test_messages_hold_little_of_what_came(body: object) -> None:
-    message = refusal(body)
+    message, *_ = re.split("There are the fields|with the fields", refusal(body))
     assert message.count("~") <= 60
     assert len(message) < 400
 
@@ -224,7 +289,7 @@ def test_of_a_url_only_the_scheme_is_quoted(body: object) -> None:
 
 def test_the_schema_tells_clients_of_a_string() -> None:
     schema = RasterRequest.model_json_schema()
-    assert tuple(schema["properties"]) == FIELDS
+    assert sorted(schema["properties"]) == sorted(FIELDS)
     assert schema["required"] == ["data"]
     assert schema["additionalProperties"] is False
     text = {"type": "string"}

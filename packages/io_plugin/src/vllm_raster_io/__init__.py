@@ -14,7 +14,7 @@ _HOMES = {
     "LocalServer": "launcher",
     "MapResult": "client",
     "Mosaic": "blending",
-    "RasterAnswer": "requests",
+    "RasterAnswer": "answers",
     "RasterClient": "client",
     "RasterError": "errors",
     "RasterIOError": "errors",

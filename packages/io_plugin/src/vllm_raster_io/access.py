@@ -9,6 +9,7 @@ from vllm_raster_io.errors import AccessError, RequestError
 from vllm_raster_io.fetching import Fetcher
 from vllm_raster_io.files import SceneFile
 from vllm_raster_io.limits import LIMITS, Tally
+from vllm_raster_io.options import ENDINGS
 from vllm_raster_io.paths import open_file
 from vllm_raster_io.requests import RasterRequest
 from vllm_raster_io.settings import Settings
@@ -89,7 +90,9 @@ class Access:
                 "out_data_format 'path' is refused: this server is not set up to write files for "
                 "its clients. Take the map from the answer with out_data_format 'b64_json'"
             )
-        return Target.choose(request.out_path, request.overwrite, self._settings.write_roots)
+        endings = ENDINGS[request.format]
+        roots = self._settings.write_roots
+        return Target.choose(request.out_path, request.overwrite, roots, endings)
 
     def _reader(
         self, data_format: str, deadline: Deadline

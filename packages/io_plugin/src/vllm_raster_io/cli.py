@@ -1,13 +1,14 @@
 """The command line: `vllm-raster`."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from vllm_raster_io import cli_options as opt
 from vllm_raster_io.client import MapResult, RasterClient
 from vllm_raster_io.datasets import accept_missing_reference
 from vllm_raster_io.errors import RasterIOError, ServiceError
@@ -15,8 +16,6 @@ from vllm_raster_io.previews import class_preview
 
 app = typer.Typer(no_args_is_help=True, help="Maps rasters with a vLLM server.")
 _console = Console()
-
-Number = TypeVar("Number", int, float)
 
 
 @app.callback()
@@ -36,51 +35,86 @@ def map_scene(
             help="Raster to map; for a checkpoint of several dates one file each, in order.",
         ),
     ],
-    out: Annotated[Path, typer.Argument(help="GeoTIFF to write.")],
+    out: Annotated[Path, typer.Argument(help="File to write.")],
     url: Annotated[str, typer.Option(help="Of the server.")] = "http://127.0.0.1:8000",
-    indices: Annotated[
-        str | None,
-        typer.Option(help="Bands of the file, from 0, in the checkpoint's order: 2,1,0,3"),
-    ] = None,
-    prompt: Annotated[
-        str | None, typer.Option(help="What to map, where the checkpoint has a language model.")
-    ] = None,
-    date: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="When it was taken, as 2024-02-29; one for each date of the checkpoint. Without "
-            "it the server reads the files' tags."
-        ),
-    ] = None,
-    location: Annotated[
-        str | None,
-        typer.Option(help="Latitude,longitude in degrees, where the file does not tell: -23.5,14"),
-    ] = None,
+    api_key: Annotated[str | None, typer.Option(envvar="VLLM_API_KEY")] = None,
     preview: Annotated[
         Path | None, typer.Option(help="PNG to write: the classes over the scene, with a legend.")
     ] = None,
-    api_key: Annotated[str | None, typer.Option(envvar="VLLM_API_KEY")] = None,
+    bands: opt.Bands = None,
+    indices: opt.Indices = None,
+    scale: opt.Scale = None,
+    offset: opt.Offset = None,
+    nodata: opt.Nodata = None,
+    prompt: opt.Prompt = None,
+    date: opt.Dates = None,
+    location: opt.Location = None,
+    window: opt.PixelWindow = None,
+    bbox: opt.Bbox = None,
+    bbox_crs: opt.BboxCrs = None,
+    resolution: opt.Resolution = None,
+    tile_size: opt.TileSize = None,
+    overlap: opt.Overlap = None,
+    blending: opt.Blending = None,
+    augment: opt.Augmenting = None,
+    priority: opt.Priority = None,
+    model: opt.Model = None,
+    product: opt.Kind = None,
+    dtype: opt.DataType = None,
+    confidence: opt.ConfidenceFile = None,
+    format: opt.FileFormat = None,
+    compression: opt.Compressing = None,
+    quality: opt.Quality = None,
 ) -> None:
     """Sends a raster to a server and writes the map that comes back."""
-    bands = None if indices is None else _numbers(indices, int)
-    place = None if location is None else _numbers(location, float)
+    # What a word may be is for the server to say, which knows its checkpoint.
+    arguments: Any = {
+        "bands": opt.names_or_numbers(bands),
+        "indices": opt.numbers(indices, int),
+        "scale": opt.one_or_more(scale),
+        "offset": opt.one_or_more(offset),
+        "nodata": opt.nodata_of(nodata),
+        "prompt": prompt,
+        "dates": date,
+        "location": opt.numbers(location, float),
+        "window": opt.numbers(window, int),
+        "bbox": opt.numbers(bbox, float),
+        "bbox_crs": bbox_crs,
+        "resolution": opt.one_or_more(resolution),
+        "tile_size": tile_size,
+        "overlap": overlap,
+        "blending": blending,
+        "augment": augment,
+        "priority": priority,
+        "product": product,
+        "dtype": dtype,
+        "confidence": True if confidence is not None else None,
+        "format": format or opt.format_of(out),
+        "compression": compression,
+        "quality": quality,
+    }
     source = scenes[0] if len(scenes) == 1 else scenes
     try:
         with (
             RasterClient(url, api_key=api_key) as client,
             _console.status(f"Mapping {', '.join(one.name for one in scenes)}"),
         ):
-            result = client.map(source, indices=bands, prompt=prompt, dates=date, location=place)
+            result = client.map(source, model=model, **arguments)
         result.save(out)
+        if confidence is not None:
+            result.save_confidence(confidence)
         if preview is not None:
             preview.write_bytes(class_preview(scenes[0].read_bytes(), result))
     except (ServiceError, RasterIOError, OSError) as error:
-        _console.print(f"[red]{error}[/red]")
+        _console.print(f"[red]{escape(str(error))}[/red]")
         raise typer.Exit(1) from None
     _console.print(summary(result))
     for note in result.answer.effective.notes:
-        _console.print(f"[yellow]{note}[/yellow]")
-    _console.print(f"Wrote {out}" + (f" and {preview}" if preview is not None else ""))
+        _console.print(f"[yellow]{escape(note)}[/yellow]")
+    if result.answer.picture is not None:
+        _console.print(f"[yellow]{escape(result.answer.picture)}[/yellow]")
+    written = [str(one) for one in (out, confidence, preview) if one is not None]
+    _console.print(f"Wrote {', '.join(written)}")
 
 
 def summary(result: MapResult) -> Table:
@@ -88,7 +122,7 @@ def summary(result: MapResult) -> Table:
     answer = result.answer
     title = f"{answer.width} × {answer.height} pixels, {answer.crs or 'no reference'}"
     table = Table(title=title, min_width=len(title))
-    table.add_column("class" if answer.classes else answer.kind)
+    table.add_column("class" if answer.classes else answer.product)
     table.add_column("pixels", justify="right")
     for one in answer.classes or ():
         table.add_row(f"[{one.color or 'white'}]■[/] {one.name}", f"{one.pixels:,}")
@@ -96,10 +130,3 @@ def summary(result: MapResult) -> Table:
         table.add_row("valid", f"{answer.width * answer.height - answer.invalid_pixels:,}")
     table.add_row("nodata", f"{answer.invalid_pixels:,}")
     return table
-
-
-def _numbers(text: str, kind: Callable[[str], Number]) -> list[Number]:
-    try:
-        return [kind(one) for one in text.split(",")]
-    except ValueError:
-        raise typer.BadParameter(f"must be numbers and commas, got {text!r}") from None

@@ -20,10 +20,13 @@ class _Part(BaseModel):
 class InputContract(_Part):
     """The bands in the network's order, the dates, and what else the network is told.
 
-    The first of January is day `first_day` of the year.
+    A count c of the file stands for c * scale + offset. The first of January is day `first_day`
+    of the year.
     """
 
     bands: tuple[str, ...] = Field(min_length=1)
+    scale: float = 1.0
+    offset: float = 0.0
     frames: PositiveInt = 1
     coordinates: tuple[Literal["time", "location"], ...] = ()
     first_day: Literal[0, 1] = 1

@@ -13,7 +13,6 @@ from vllm_raster_io.errors import RequestError
 from vllm_raster_io.places import centres
 from vllm_raster_io.requests import RasterRequest
 from vllm_raster_io.series import Series
-from vllm_raster_io.tiling import Window
 
 Array = npt.NDArray[np.float64]
 
@@ -85,9 +84,18 @@ class Coordinates:
 
 
 def find_coordinates(
-    request: RasterRequest, contract: InputContract, series: Series, windows: Sequence[Window]
+    request: RasterRequest,
+    contract: InputContract,
+    series: Series,
+    middles: Sequence[tuple[float, float]],
 ) -> Coordinates:
     """Finds what the checkpoint takes, in the request and in the files.
+
+    Args:
+        request: What is asked.
+        contract: What the checkpoint takes.
+        series: The files.
+        middles: Row and column of the middle of each window, in the scene's pixels.
 
     Raises:
         RequestError: The request gives what the checkpoint does not take, what is no date, or a
@@ -105,7 +113,7 @@ def find_coordinates(
     if "time" in contract.coordinates:
         dates = _find_dates(request, contract, series, notes)
     if "location" in contract.coordinates:
-        places, places_by = _find_places(request, series, windows, notes)
+        places, places_by = _find_places(request, series, middles, notes)
     return Coordinates(dates, places, places_by, tuple(notes), contract.first_day)
 
 
@@ -130,16 +138,19 @@ def _find_dates(
 
 
 def _find_places(
-    request: RasterRequest, series: Series, windows: Sequence[Window], notes: list[str]
+    request: RasterRequest,
+    series: Series,
+    middles: Sequence[tuple[float, float]],
+    notes: list[str],
 ) -> tuple[Array | None, Literal["request", "georeference"] | None]:
-    places = centres(series.dataset, list(windows))
+    places = centres(series.dataset, middles)
     if request.location is not None:
         if places is not None:
             raise RequestError(
                 "`location` is refused: the file's georeference tells where each window lies. "
                 "Leave it out"
             )
-        return np.tile(np.array(request.location, dtype=np.float64), (len(windows), 1)), "request"
+        return np.tile(np.array(request.location, dtype=np.float64), (len(middles), 1)), "request"
     if places is None:
         notes.append(
             "The location is unknown and the network was not told: the file has no georeference "
@@ -148,7 +159,7 @@ def _find_places(
         return None, None
     if lost := int(np.isnan(places).any(axis=1).sum()):
         notes.append(
-            f"The location of {lost} of {len(windows)} windows is unknown and the network was not "
+            f"The location of {lost} of {len(middles)} windows is unknown and the network was not "
             "told: they are not on Earth"
         )
     return places, "georeference"

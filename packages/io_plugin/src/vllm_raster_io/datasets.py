@@ -70,6 +70,8 @@ class Dataset(Stored):
     """
 
     place: DatasetReader
+    _masked_by_nodata = False
+    _shared_mask: list[int]
 
     def __init__(self, file: SceneFile, form: Format) -> None:
         self._file, self._form = file, form
@@ -138,6 +140,12 @@ class Dataset(Stored):
             exclude(valid, pixel_band, self.nodata[i])
         return pixels, valid
 
+    def take_nodata(self, value: float | None) -> None:
+        """Has a value be invalid in place of the file's own; None for no value. Masks stay."""
+        super().take_nodata(value)
+        if self._masked_by_nodata:
+            self._shared_mask = []
+
     def close(self) -> None:
         """Gives the memory back."""
         self.place.close()
@@ -171,6 +179,7 @@ class Dataset(Stored):
         if all({MaskFlags.per_dataset, MaskFlags.nodata} <= one for one in flags):
             # One colour is transparent, and no value of a single band.
             self.nodata = [None] * self.count
+            self._masked_by_nodata = True
         # Alpha bands are read as bands: GDAL takes none for a mask where there is nodata as well.
         self._shared_mask = [
             i

@@ -34,6 +34,12 @@ _ROUTE = "/pooling"
 _NO_DOMAIN = "none.invalid"
 
 
+def takes_priorities(vllm_config: VllmConfig) -> bool:
+    """Whether the engine's scheduler looks at the priority of a request."""
+    scheduler = getattr(vllm_config, "scheduler_config", None)
+    return getattr(scheduler, "policy", None) == "priority"
+
+
 def fetch_no_media(vllm_config: VllmConfig) -> None:
     """Has the server fetch no URL for a client, unless whoever started it named domains.
 
@@ -95,7 +101,10 @@ def _open_scenes_in_threads() -> None:
         if not isinstance(ctx.request, IOProcessorRequest):
             # Text has no map, and vLLM answers some of it with 500.
             raise RequestError("This server maps rasters, not text: send one in `data`")
-        ctx.request.data = await io_processor.io_processor.open(ctx.request.data)
+        job = await io_processor.io_processor.open(ctx.request.data)
+        ctx.request.data = job
+        if job.request.priority is not None:
+            ctx.priorities = job.request.priority
         await preprocess(self, io_processor, ctx)
 
     ServingPooling._preprocessing = preprocessing
@@ -142,4 +151,5 @@ __all__ = [
     "VllmConfig",
     "fetch_no_media",
     "keep_event_loop_free",
+    "takes_priorities",
 ]

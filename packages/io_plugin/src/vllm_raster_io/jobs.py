@@ -1,31 +1,32 @@
 """One request from its scene to its map."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vllm_raster_io.access import Access, deliver
-from vllm_raster_io.blending import Mosaic, Profile
-from vllm_raster_io.contract import RasterContract
-from vllm_raster_io.coordinates import find_coordinates
+from vllm_raster_io.access import Access
+from vllm_raster_io.answers import RasterAnswer
+from vllm_raster_io.augmentation import Symmetry, averaged, whole_blocks
+from vllm_raster_io.blending import Mosaic
+from vllm_raster_io.closing import Closing
+from vllm_raster_io.contract import OutputContract, RasterContract
 from vllm_raster_io.deadlines import Deadline
-from vllm_raster_io.errors import RequestError, ServingError, TilingError
-from vllm_raster_io.limits import LIMITS
-from vllm_raster_io.maps import RasterMap, class_dtype, class_map, value_map, write_geotiff
-from vllm_raster_io.requests import ClassSummary, Effective, RasterAnswer, RasterRequest
-from vllm_raster_io.series import Series
-from vllm_raster_io.tiling import Tiling, Window
+from vllm_raster_io.errors import ServingError, TilingError
+from vllm_raster_io.plans import Plan
+from vllm_raster_io.products import ScoreField
+from vllm_raster_io.reports import answer_of
+from vllm_raster_io.requests import RasterRequest
+from vllm_raster_io.resampling import Taps
+from vllm_raster_io.tiling import Window
 from vllm_raster_io.windows import Loaded, lazy_item
 
-_BLENDING: Profile = "linear"
-_SPECIAL_WORDS = ("<image>", "<row>")
-"""What stands for the image in a prompt, where the checkpoint's template puts it."""
+Scores = npt.NDArray[np.float32]
 
 
-class Job:
+class Job(Closing):
     """Cuts a scene into image items, and puts the maps of its windows together.
 
     Args:
@@ -45,162 +46,101 @@ class Job:
         access: Access | None = None,
         deadline: Deadline | None = None,
     ) -> None:
-        access = access or Access()
-        self.contract = contract
-        self._deadline = deadline
-        self.instruction = _instruction(request, contract)
-        self._target = access.target(request)
-        taken = contract.input
-        files = access.sources(request, taken.frames, deadline, len(taken.bands))
-        self.series = Series(files, contract.input, request.indices)
-        try:
-            size, tile = (self.series.height, self.series.width), contract.tile
-            self.tiling = Tiling(*size, tile.size, tile.overlap, contract.output.downscale)
-            LIMITS.check("windows", len(self.tiling))
-            LIMITS.check("score_bytes", self._score_bytes())
-            self.windows = self.tiling.windows()
-            self.coordinates = find_coordinates(request, contract.input, self.series, self.windows)
-        except Exception:
-            self.close()
-            raise
-        # Zeros, for they cost nothing before they are written; read windows set what is not valid.
-        self._invalid = np.zeros(size, dtype=np.bool_)
+        self.request = request
+        self.plan = Plan(request, contract, access or Access(), deadline)
+
+    @property
+    def instruction(self) -> str | None:
+        """What is asked in words."""
+        return self.plan.instruction
 
     def items(self) -> list[dict[str, Any]]:
-        """An image item a window, in the order of the windows; pixels are not read yet."""
-        dtype = self.series.dtype
+        """An image item a window and way to see it, in the order of the windows.
+
+        No pixels are read yet.
+        """
         return [
-            lazy_item(partial(self._read, window), self.series.shape(window), dtype)
-            | self.coordinates.item(i)
-            for i, window in enumerate(self.windows)
+            lazy_item(*self._seen(window, way), self.plan.view.dtype) | extras
+            for window, extras in zip(self.plan.windows, self._extras(), strict=True)
+            for way in self.plan.ways
         ]
 
     def answer(self, maps: Sequence[npt.NDArray[Any]], request_id: str | None) -> RasterAnswer:
         """The map of the scene, from those of its windows.
 
         Args:
-            maps: One (channels, height, width) a window, in the order of the windows, padded
+            maps: One (channels, height, width) an item, in the order of the items, padded
                 at the bottom and the right.
             request_id: As the server knows the request.
 
         Raises:
             ServingError: The maps are not those of this scene's windows.
         """
-        output = self.contract.output
-        mosaic = Mosaic(self.tiling, output.channels, output.upscale, _BLENDING)
+        plan = self.plan
+        output, ways = plan.contract.output, len(plan.ways)
+        mosaic = Mosaic(plan.tiling, output.channels, output.upscale, plan.request.blending)
         try:
-            for window, scores in zip(self.windows, maps, strict=True):
-                height, width = output.extent(window.height), output.extent(window.width)
-                mosaic.feed(window, scores[:, :height, :width])
+            if len(maps) != len(plan.windows) * ways:
+                raise TilingError(f"{len(maps)} came for {len(plan.windows) * ways} items")
+            for i, window in enumerate(plan.windows):
+                mosaic.feed(window, self._merged(window, maps[i * ways : (i + 1) * ways]))
         except (TilingError, ValueError) as error:
             raise ServingError(f"The network's maps do not fit the scene: {error}") from error
-        invalid = self._invalid_pixels()
-        if output.kind == "classes":
-            raster = class_map(mosaic.class_ids(class_dtype(output.channels)), invalid)
-        else:
-            raster = value_map(mosaic.data(), invalid)
-        return self._describe(raster, int(np.count_nonzero(invalid)), request_id)
+        invalid = _of_map(plan.view.invalid, output)
+        return answer_of(plan, ScoreField(mosaic.data(), invalid, self._way_back()), request_id)
 
     def close(self) -> None:
         """Gives the scene's memory back."""
-        self.series.close()
+        self.plan.close()
 
-    def _read(self, window: Window) -> Loaded:
-        pixels, valid = self.series.read(window)
-        np.logical_not(valid, out=self._invalid[window.slices])
-        return pixels, valid
+    def _extras(self) -> list[dict[str, Any]]:
+        return [dict(self.plan.coordinates.item(i)) for i in range(len(self.plan.windows))]
 
-    def _score_bytes(self) -> int:
-        output = self.contract.output
-        pixels = output.extent(self.series.height) * output.extent(self.series.width)
-        return pixels * output.channels * np.dtype(np.float32).itemsize
+    def _seen(self, window: Window, way: Symmetry) -> tuple[Callable[[], Loaded], tuple[int, ...]]:
+        """What reads a window in one way, and its shape."""
+        view, block = self.plan.view, self.plan.contract.output.downscale
+        shape = view.shape(window)
+        if way == Symmetry():
+            return partial(view.read, window), shape
+        sides = way.size(*(-(-side // block) * block for side in shape[-2:]))
 
-    def _invalid_pixels(self) -> npt.NDArray[np.bool_]:
-        """The map's: those of a block of which no pixel is valid."""
-        invalid, output = self._invalid, self.contract.output
-        for axis in (0, 1):
-            if output.downscale > 1:
-                blocks = np.arange(0, invalid.shape[axis], output.downscale)
-                invalid = np.logical_and.reduceat(invalid, blocks, axis=axis)
-            if output.upscale > 1:
-                invalid = invalid.repeat(output.upscale, axis=axis)
-        return invalid
+        def load() -> Loaded:
+            pixels, valid = (whole_blocks(one, block) for one in view.read(window))
+            return np.ascontiguousarray(way.apply(pixels)), np.ascontiguousarray(way.apply(valid))
 
-    def _describe(self, raster: RasterMap, invalid: int, request_id: str | None) -> RasterAnswer:
-        output, dataset = self.contract.output, self.series.dataset
-        _, height, width = raster.pixels.shape
-        crs = dataset.crs or dataset.gcps[1]
-        content = write_geotiff(raster, dataset, output, self.series.tags)
-        if self._target is not None and self._deadline is not None:
-            self._deadline.remaining()  # or nobody waits for the file
-        data_format, data = deliver(content, self._target)
-        return RasterAnswer(
-            data_format=data_format,
-            data=data,
-            request_id=request_id,
-            kind=output.kind,
-            width=width,
-            height=height,
-            dtype=str(raster.pixels.dtype),
-            nodata="nan" if np.isnan(raster.nodata) else int(raster.nodata),
-            invalid_pixels=invalid,
-            crs=None if crs is None else crs.to_string(),
-            classes=self._summary(raster) if output.kind == "classes" else None,
-            effective=self._effective(),
-        )
+        return load, (*shape[:-2], *sides)
 
-    def _effective(self) -> Effective:
-        contract, told = self.contract, self.coordinates
-        return Effective(
-            indices=list(self.series.indices),
-            bands=list(contract.input.bands),
-            bands_by=self.series.bands_by,
-            tile_size=contract.tile.size,
-            overlap=self.tiling.rows.overlap * self.tiling.step,
-            blending=_BLENDING,
-            windows=len(self.windows),
-            upscale=contract.output.upscale,
-            downscale=contract.output.downscale,
-            frames=contract.input.frames,
-            coordinates=told.names,
-            dates=told.days,
-            dates_by=told.days_by,
-            location_by=told.places_by,
-            prompt=self.instruction,
-            notes=[*self.series.notes, *told.notes],
-        )
+    def _merged(self, window: Window, maps: Sequence[npt.NDArray[Any]]) -> Scores:
+        """The mean of what came of a window in all ways, laid as the window."""
+        output = self.plan.contract.output
+        size = output.extent(window.height), output.extent(window.width)
+        laid = []
+        for way, scores in zip(self.plan.ways, maps, strict=True):
+            height, width = way.size(*size)
+            laid.append(way.undo(scores[:, :height, :width]))
+        return averaged(laid)
 
-    def _summary(self, raster: RasterMap) -> list[ClassSummary]:
-        classes = self.contract.output.classes
-        # Row by row: bincount works on a copy in 64 bits, and lets no other thread run.
-        length = np.iinfo(raster.pixels.dtype).max + 1
-        found = np.zeros(length, dtype=np.int64)
-        for row in raster.pixels[0]:
-            found += np.bincount(row, minlength=length)
-        return [
-            ClassSummary(id=i, name=one.name, color=one.color, pixels=int(found[i]))
-            for i, one in enumerate(classes)
-        ]
-
-
-def _instruction(request: RasterRequest, contract: RasterContract) -> str | None:
-    """What a request asks for in words, which it must where there is a language model."""
-    known, asked = contract.instructions, request.prompt
-    if known is None:
-        if asked is not None:
-            raise RequestError(
-                "`prompt` is refused: this checkpoint has no language model, it always maps "
-                f"{contract.output.kind}. Leave it out"
+    def _way_back(self) -> tuple[Taps, Taps] | None:
+        """What brings the network's pixels back to the scene's."""
+        plan = self.plan
+        if not plan.view.resamples:
+            return None
+        output = plan.contract.output
+        rows, columns = (
+            Taps.between(output.extent(seen), ratio, size, 1.0)
+            for seen, ratio, size in zip(
+                (plan.view.height, plan.view.width), plan.region.ratios, plan.map_size, strict=True
             )
-        return None
-    if asked is None or not asked.strip():
-        raise RequestError(
-            "`prompt` must say what to map, for this checkpoint maps what it is told. "
-            f"It was trained on, among others: {known.examples()}"
         )
-    if taken := [word for word in _SPECIAL_WORDS if word in asked]:
-        raise RequestError(
-            f"`prompt` may not hold {' or '.join(taken)}, which stands for a part of the image. "
-            "Say in words what to map; the image goes to its place by itself"
-        )
-    return asked
+        return rows, columns
+
+
+def _of_map(invalid: npt.NDArray[np.bool_], output: OutputContract) -> npt.NDArray[np.bool_]:
+    """Which of the map's pixels are invalid: those of a block of which no pixel is valid."""
+    for axis in (0, 1):
+        if output.downscale > 1:
+            blocks = np.arange(0, invalid.shape[axis], output.downscale)
+            invalid = np.logical_and.reduceat(invalid, blocks, axis=axis)
+        if output.upscale > 1:
+            invalid = invalid.repeat(output.upscale, axis=axis)
+    return invalid

@@ -2,153 +2,159 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import rasterio
-from rasterio.control import GroundControlPoint
-from rasterio.crs import CRS
+from rasterio import shutil
 from rasterio.io import DatasetReader, MemoryFile
-from rasterio.rpc import RPC
-from rasterio.transform import Affine
 
-from vllm_raster_io.contract import ClassContract, OutputContract
+from vllm_raster_io.georeference import Georeference
+from vllm_raster_io.options import Compression
 
 _BLOCK = 256
+_COG_BLOCK = 512
 _KEPT_TAGS = ("AREA_OR_POINT", "TIFFTAG_DATETIME")
 _UNCOLOURED = (128, 128, 128)
+
+Colour = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
 class RasterMap:
-    """A map and the value of its invalid pixels.
+    """A map, the value of its invalid pixels, and what its numbers are.
 
     Attributes:
         pixels: (bands, height, width).
         nodata: A value that no prediction takes.
+        names: One a band.
+        units: One a band, or none.
+        scale: What one count stands for; None where numbers stand for themselves.
+        colours: Of the values from 0 of a single band.
+        tags: Metadata of bands, one a band, or none.
     """
 
     pixels: npt.NDArray[Any]
     nodata: float
-
-
-def class_dtype(classes: int) -> npt.DTypeLike:
-    """The smallest integer type for ids from 0, with its greatest value left for nodata."""
-    return np.uint8 if classes <= np.iinfo(np.uint8).max else np.uint16
-
-
-def class_map(ids: npt.NDArray[Any], invalid: npt.NDArray[np.bool_]) -> RasterMap:
-    """Ids (height, width), as they are, with nodata where the scene is invalid; in place."""
-    nodata = np.iinfo(ids.dtype).max
-    ids[invalid] = nodata
-    return RasterMap(ids[None], nodata)
-
-
-def value_map(values: npt.NDArray[np.float32], invalid: npt.NDArray[np.bool_]) -> RasterMap:
-    """Values (bands, height, width), with NaN where the scene is invalid; in place."""
-    values[:, invalid] = np.nan
-    return RasterMap(values, np.nan)
+    names: tuple[str, ...] = ()
+    units: tuple[str, ...] = ()
+    scale: float | None = None
+    colours: tuple[Colour, ...] = ()
+    tags: tuple[Mapping[str, str], ...] = ()
 
 
 def write_geotiff(
     raster: RasterMap,
-    scene: DatasetReader,
-    output: OutputContract,
-    tags: Mapping[str, str] | None = None,
+    place: Georeference,
+    tags: Mapping[str, str],
+    compression: Compression = "deflate",
 ) -> bytes:
-    """Writes a map as a tiled and compressed GeoTIFF.
+    """Writes a map as a tiled GeoTIFF, a BigTIFF where it may be too large for another.
 
     Its profile is made afresh; from the scene come only the place (reference system, transform,
     ground control points, rational polynomials, pixel-is-point) and the time.
 
     Args:
-        raster: The map, `output.upscale` pixels to each of the scene's along each axis, or one to
-            `output.downscale` of them.
-        scene: What the map was made of.
-        output: Names, colours and units.
-        tags: In place of the scene's tags; of either, only those are kept that hold for the map.
+        raster: The map.
+        place: Where it lies.
+        tags: The scene's; only those are kept that hold for the map.
+        compression: Lossless, with the predictor that fits the type.
     """
-    tags = scene.tags() if tags is None else tags
-    bands, height, width = raster.pixels.shape
-    # Control points of pixel-is-point files are moved here, for GDAL moves them the wrong way.
-    with rasterio.Env(GTIFF_POINT_GEO_IGNORE=bool(scene.gcps[0])), MemoryFile() as memory:
-        with memory.open(
-            driver="GTiff",
-            count=bands,
-            height=height,
-            width=width,
-            dtype=raster.pixels.dtype,
-            nodata=raster.nodata,
-            tiled=True,
-            blockxsize=_BLOCK,
-            blockysize=_BLOCK,
-            compress="deflate",
-            predictor=3 if raster.pixels.dtype.kind == "f" else 2,
-            bigtiff="if_safer",
-            interleave="band",
-            **_place(scene, output),
-        ) as target:
-            target.update_tags(**{k: v for k, v in tags.items() if k in _KEPT_TAGS})
-            if output.kind == "classes":
-                _describe_classes(target, output.classes)
-            else:
-                target.descriptions = [one.name for one in output.bands]
-                target.units = [one.unit or "" for one in output.bands]
-            target.write(raster.pixels)
+    with _environment(place), MemoryFile() as memory:
+        _write(memory, raster, place, tags, compression)
         return bytes(memory.getbuffer())
 
 
-def _place(scene: DatasetReader, output: OutputContract) -> dict[str, Any]:
-    """The scene's georeference, in pixels of the map; none is invented."""
-    up, down = output.upscale, output.downscale
-    place: dict[str, Any] = {}
-    points, points_crs = scene.gcps
-    if points:
-        corner = 0.5 if scene.tags().get("AREA_OR_POINT") == "Point" else 0.0
-        points = [_scaled_point(one, up, down, corner) for one in points]
-        place.update(gcps=points, crs=points_crs or CRS())
-    else:
-        if scene.crs is not None:
-            place["crs"] = scene.crs
-        if scene.transform != Affine.identity():
-            a, b, c, d, e, f = scene.transform[:6]
-            a, b, d, e = (one * down / up for one in (a, b, d, e))
-            place["transform"] = Affine(a, b, c, d, e, f)
-    if scene.rpcs is not None:
-        place["rpcs"] = _scaled_rpcs(scene.rpcs, up, down)
-    return place
+def write_cog(
+    raster: RasterMap,
+    place: Georeference,
+    tags: Mapping[str, str],
+    compression: Compression = "deflate",
+) -> bytes:
+    """Like `write_geotiff`, as a Cloud Optimized GeoTIFF with overviews.
+
+    Overviews of ids are the nearest ones, of numbers their means.
+    """
+    with _environment(place), MemoryFile() as memory:
+        # GDAL takes the interleave over, and lays a file by bands out as no COG.
+        _write(memory, raster, place, tags, "none", "pixel")
+        with MemoryFile() as target:
+            shutil.copy(
+                memory.name,
+                target.name,
+                driver="COG",
+                compress=compression,
+                predictor="NO" if compression == "none" else "YES",
+                overview_predictor="NO" if compression == "none" else "YES",
+                overview_resampling="nearest" if raster.colours else "average",
+                blocksize=_COG_BLOCK,
+                bigtiff="if_safer",
+                num_threads="1",
+            )
+            return bytes(target.getbuffer())
 
 
-def _scaled_point(
-    point: GroundControlPoint, up: int, down: int, corner: float
-) -> GroundControlPoint:
-    row, col = point.row * up / down - corner, point.col * up / down - corner
-    return GroundControlPoint(row, col, point.x, point.y, point.z, point.id, point.info)
+def _environment(place: Georeference) -> rasterio.Env:
+    # Control points of pixel-is-point files are moved here, for GDAL moves them the wrong way.
+    return rasterio.Env(GTIFF_POINT_GEO_IGNORE=bool(place.gcps))
 
 
-def _scaled_rpcs(rpcs: RPC, up: int, down: int) -> RPC:
-    rpcs = copy(rpcs)  # the scene keeps its own
-    # Line and sample count from the middle of the first pixel, which moves with their size.
-    shift = (up / down - 1) / 2
-    rpcs.line_off = rpcs.line_off * up / down + shift
-    rpcs.samp_off = rpcs.samp_off * up / down + shift
-    rpcs.line_scale = rpcs.line_scale * up / down
-    rpcs.samp_scale = rpcs.samp_scale * up / down
-    return rpcs
+def _write(
+    memory: MemoryFile,
+    raster: RasterMap,
+    place: Georeference,
+    tags: Mapping[str, str],
+    compression: Compression,
+    interleave: str = "band",
+) -> None:
+    bands, height, width = raster.pixels.shape
+    predictor = 3 if raster.pixels.dtype.kind == "f" else 2
+    with memory.open(
+        driver="GTiff",
+        count=bands,
+        height=height,
+        width=width,
+        dtype=raster.pixels.dtype,
+        nodata=raster.nodata,
+        tiled=True,
+        blockxsize=_BLOCK,
+        blockysize=_BLOCK,
+        compress=compression,
+        predictor=1 if compression == "none" else predictor,
+        bigtiff="if_safer",
+        interleave=interleave,
+        # Else three bands of bytes are taken for colours.
+        photometric="palette" if _has_table(raster) else "minisblack",
+        **place.profile(),
+    ) as target:
+        target.update_tags(**{k: v for k, v in tags.items() if k in _KEPT_TAGS})
+        _describe(target, raster)
+        target.write(raster.pixels)
 
 
-def _describe_classes(target: Any, classes: tuple[ClassContract, ...]) -> None:
-    target.set_band_description(1, "class")
-    target.update_tags(1, **{f"CLASS_{i}": one.name for i, one in enumerate(classes)})
-    if target.dtypes[0] == "uint8":
-        colours = {i: rgb(one.color) for i, one in enumerate(classes)}
-        target.write_colormap(1, colours)
+def _describe(target: Any, raster: RasterMap) -> None:
+    bands = len(raster.pixels)
+    if raster.names:
+        target.descriptions = raster.names
+    if raster.units:
+        target.units = raster.units
+    for band, told in enumerate(raster.tags, 1):
+        target.update_tags(band, **told)
+    if raster.scale is not None:
+        target.scales = (raster.scale,) * bands
+        target.offsets = (0.0,) * bands
+        target.update_tags(SCALE=repr(raster.scale), OFFSET="0")
+    if _has_table(raster):
+        target.write_colormap(1, dict(enumerate(raster.colours)))
 
 
-def rgb(color: str | None) -> tuple[int, int, int]:
+def _has_table(raster: RasterMap) -> bool:
+    return bool(raster.colours) and raster.pixels.dtype == np.uint8
+
+
+def rgb(color: str | None) -> Colour:
     """The three numbers of `#rrggbb`; gray for None."""
     if color is None:
         return _UNCOLOURED

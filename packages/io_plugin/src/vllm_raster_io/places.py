@@ -12,18 +12,21 @@ from rasterio.transform import Affine
 from rasterio.warp import transform
 
 from vllm_raster_io.datasets import GDAL_ERRORS
-from vllm_raster_io.tiling import Window
 
 _GEOGRAPHIC = "EPSG:4326"
 
 Array = npt.NDArray[np.float64]
 
 
-def centres(dataset: DatasetReader, windows: list[Window]) -> Array | None:
+def centres(dataset: DatasetReader, middles: Sequence[tuple[float, float]]) -> Array | None:
     """Latitude and longitude in degrees, WGS 84, of the centre of each window.
 
     That is the middle of the window as it is cut, before a network pads it: where a scene is
     smaller than a window, or its last window is, the middle of those pixels.
+
+    Args:
+        dataset: The scene.
+        middles: Row and column of each, in pixels from the corner of the scene.
 
     Returns:
         (windows, 2) in the order (latitude, longitude), which is that of training; NaN for a
@@ -32,8 +35,7 @@ def centres(dataset: DatasetReader, windows: list[Window]) -> Array | None:
     crs, to_ground = _reference(dataset)
     if crs is None or to_ground is None or not (crs.is_geographic or crs.is_projected):
         return None  # of a geocentric system, columns and rows are but two of three axes
-    middles = [(one.column + one.width / 2, one.row + one.height / 2, 1) for one in windows]
-    x, y = to_ground @ np.array(middles).T
+    x, y = to_ground @ np.array([(column, row, 1) for row, column in middles]).T
     longitude, latitude = _geographic(crs, x, y)
     # Longitudes from 0 to 360 are common, and scenes reach across the date line; NaN is no place.
     known = (np.abs(latitude) <= 90) & (np.abs(longitude) <= 360)

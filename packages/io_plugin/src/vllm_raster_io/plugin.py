@@ -11,6 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 from vllm_raster_io.access import Access
+from vllm_raster_io.answers import RasterAnswer
 from vllm_raster_io.contract import RasterContract
 from vllm_raster_io.datasets import accept_missing_reference
 from vllm_raster_io.deadlines import Deadline
@@ -24,12 +25,13 @@ from vllm_raster_io.engine import (
     VllmConfig,
     fetch_no_media,
     keep_event_loop_free,
+    takes_priorities,
 )
-from vllm_raster_io.errors import ContractError, ServingError
+from vllm_raster_io.errors import ContractError, RequestError, ServingError
 from vllm_raster_io.jobs import Job
 from vllm_raster_io.limits import LIMITS
 from vllm_raster_io.pending import PendingJobs
-from vllm_raster_io.requests import RasterAnswer, RasterRequest
+from vllm_raster_io.requests import RasterRequest
 from vllm_raster_io.settings import Settings
 
 _DIGITS = "0123456789abcdef"
@@ -57,6 +59,7 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
         self._image_token_id: int = config.image_token_id
         self._tokenizer = renderer.get_tokenizer()
         self._pending = PendingJobs(_digit_ids(self._tokenizer))
+        self._takes_priorities = takes_priorities(vllm_config)
         self._access = Access(settings)
         # Apart from all others, for a slow host keeps a thread busy.
         self._fetchers = ThreadPoolExecutor(_FETCHES, "raster-fetch")
@@ -108,12 +111,14 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
         Raises:
             RasterIOError: The request cannot be served; the message says why.
         """
+        self._refuse_priority(prompt)
         return self._prompts(self._job(prompt))
 
     async def pre_process_async(
         self, prompt: RasterRequest | Job, request_id: str | None = None, **kwargs: Any
     ) -> Sequence[PromptType]:
         """Like `pre_process`, with the file decoded and opened in a thread."""
+        self._refuse_priority(prompt)
         return self._prompts(await self.open(prompt))
 
     def post_process(
@@ -163,7 +168,21 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
     def _job(self, prompt: RasterRequest | Job, deadline: Deadline | None = None) -> Job:
         if isinstance(prompt, Job):
             return prompt
+        if prompt.priority and not self._takes_priorities:
+            raise RequestError(
+                "`priority` is refused: this server takes requests as they come. Leave it out, or "
+                "have the server started with --scheduling-policy priority"
+            )
         return Job(prompt, self.contract, self._access, deadline)
+
+    @staticmethod
+    def _refuse_priority(prompt: RasterRequest | Job) -> None:
+        """A server tells the scheduler; for others only they themselves can."""
+        if isinstance(prompt, RasterRequest) and prompt.priority is not None:
+            raise RequestError(
+                "`priority` is for requests to a server. Give it to the engine: "
+                "LLM.encode(..., priority=...)"
+            )
 
     def _prompts(self, job: Job) -> list[PromptType]:
         token_ids = [*self._opening(job.instruction), *self._pending.add(job)]

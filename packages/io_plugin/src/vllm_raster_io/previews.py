@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
+from vllm_raster_io.answers import ClassSummary
 from vllm_raster_io.client import MapResult
 from vllm_raster_io.errors import RasterError
 from vllm_raster_io.maps import opened, rgb
 from vllm_raster_io.rasters import Scene
-from vllm_raster_io.requests import ClassSummary
 from vllm_raster_io.tiling import Window
 from vllm_raster_io.uploads import Upload
 
@@ -42,7 +42,7 @@ def class_preview(scene: bytes, result: MapResult) -> bytes:
         RasterError: The map is not of classes.
     """
     if result.answer.classes is None:
-        raise RasterError(f"Only a map of classes has a preview, got {result.answer.kind!r}")
+        raise RasterError(f"Only a map of classes has a preview, got {result.answer.product!r}")
     colours, valid = true_colour(scene, result)
     overlay = _overlay(colours, valid, result)
     zoom = max(1, round(_SHORT_SIDE / min(colours.shape[:2])))
@@ -75,7 +75,7 @@ def value_preview(scene: bytes, results: Sequence[MapResult]) -> bytes:
 
 
 def true_colour(scene: bytes, result: MapResult) -> tuple[Picture, npt.NDArray[np.bool_]]:
-    """The scene as an eye would see it, stretched between its 2nd and 98th percentile.
+    """The part that was mapped as an eye would see it, from its 2nd to its 98th percentile.
 
     Returns:
         (height, width, 3) and the valid pixels (height, width).
@@ -85,11 +85,12 @@ def true_colour(scene: bytes, result: MapResult) -> tuple[Picture, npt.NDArray[n
     wanted = [names.index(one) for one in ("red", "green", "blue") if one in names]
     shown = wanted if len(wanted) == 3 else [0, min(1, len(names) - 1), min(2, len(names) - 1)]
     with Scene(Upload.of(scene), wanted=effective.bands) as source:
-        whole = Window(0, 0, source.height, source.width)
+        column, row, width, height = effective.window or (0, 0, source.width, source.height)
+        part = Window(row, column, height, width)
         picked = [effective.indices[i] for i in shown]
         if max(picked) >= source.count:  # of files of a band each this is the first
             picked = [0, 0, 0]
-        pixels, valid = source.read(whole, picked)
+        pixels, valid = source.read(part, picked)
     values = np.moveaxis(pixels, 0, -1).astype(np.float32)
     if not valid.any():
         return np.full(values.shape, 255, dtype=np.uint8), valid
@@ -121,6 +122,10 @@ def _glow(colours: Picture, valid: npt.NDArray[np.bool_], result: MapResult) -> 
 def _band(result: MapResult, shape: tuple[int, ...]) -> npt.NDArray[Any]:
     """The map's first band at each of the scene's pixels."""
     effective = result.answer.effective
+    if result.answer.format not in ("geotiff", "cog") or not result.data:
+        raise RasterError(
+            f"A preview needs the map as 'geotiff' or 'cog', got {result.answer.format!r}"
+        )
     with opened(result.data) as dataset:
         values = dataset.read(1)
     rows, columns = (np.arange(size) * effective.upscale // effective.downscale for size in shape)

@@ -34,7 +34,8 @@ class Scene(Closing):
         dates: How many dates the file holds.
 
     Attributes:
-        descriptions: Names of the bands as the file gives them, or as its colours do.
+        descriptions: Names of the bands as the file gives them.
+        colours: What the bands of a picture show: red, green, blue.
         alpha: For each band, whether it is an alpha band.
         notes: What was done that does not go without saying, in words for the client.
 
@@ -66,7 +67,8 @@ class Scene(Closing):
                 self._stored.learn()
             _count(tally, "block_bytes", self._stored.block_bytes())
             self._rendition, self.notes = rendition_of(self._stored, form, wanted, dates)
-            self.descriptions, self.alpha = self._rendition.names, self._rendition.alpha
+            self.descriptions, self.colours = self._rendition.names, self._rendition.colours
+            self.alpha = self._rendition.alpha
             self._orientation = self._find_orientation(file, form)
             self._note_scaling()
         except Exception:
@@ -147,6 +149,10 @@ class Scene(Closing):
         if orientation is AS_STORED:
             return pixels, valid
         return orientation.upright(pixels), orientation.upright(valid)
+
+    def take_nodata(self, value: float | None) -> None:
+        """Has a value be invalid in place of the file's own; None for no value. Masks stay."""
+        self._stored.take_nodata(value)
 
     def close(self) -> None:
         """Gives the memory back; a scene may be closed twice."""

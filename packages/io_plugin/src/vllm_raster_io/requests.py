@@ -1,15 +1,17 @@
-"""What may be asked of the service, and what it answers.
+"""What may be asked of the service.
 
 Fields go by the names that TerraTorch's clients send, so that such a client works unchanged.
 """
 
+from difflib import get_close_matches
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
 from vllm_raster_io.errors import RequestError
+from vllm_raster_io.options import MapOptions
 from vllm_raster_io.quoting import cut, quoted
 from vllm_raster_io.uploads import Upload
 
@@ -18,7 +20,7 @@ _MOST_PROBLEMS = 3
 Degrees = Annotated[float, Field(allow_inf_nan=False)]
 
 
-class RasterRequest(BaseModel):
+class RasterRequest(MapOptions):
     """The `data` of a request to `/pooling`, or of the prompt of `LLM.encode`."""
 
     model_config = ConfigDict(
@@ -90,6 +92,12 @@ class RasterRequest(BaseModel):
             )
         return value
 
+    @model_validator(mode="after")
+    def _names_bands_once(self) -> Self:
+        if self.indices is not None and self.bands is not None:
+            raise ValueError("`bands` and `indices` both say which bands to use: leave one out")
+        return self
+
     @field_validator("dates", mode="before")
     @classmethod
     def _is_dates(cls, value: object) -> object:
@@ -128,72 +136,10 @@ class RasterRequest(BaseModel):
             raise RequestError(_problems(error)) from None
 
 
-class ClassSummary(BaseModel):
-    """One class of a map: its id in the map, what it is, and on how many pixels it was found."""
-
-    id: int
-    name: str
-    color: str | None
-    pixels: int
-
-
-class Effective(BaseModel):
-    """What was done, in full, whether it was asked for or followed from the checkpoint."""
-
-    indices: list[int] = Field(
-        description="Bands of the file that were used, counted from 0; of several dates, one date "
-        "after the other, each counted in its own file."
-    )
-    bands: list[str] = Field(description="The checkpoint's names of those bands.")
-    bands_by: Literal["indices", "names", "order"] = Field(description="How they were chosen.")
-    tile_size: int = Field(description="Largest side of a window in pixels.")
-    overlap: int = Field(description="Least overlap of neighbouring windows in pixels.")
-    blending: str = Field(description="How weights fall off across an overlap.")
-    windows: int = Field(description="Number of windows.")
-    upscale: int = Field(default=1, description="Pixels of the map to one of the scene.")
-    downscale: int = Field(default=1, description="Pixels of the scene to one of the map.")
-    frames: int = Field(default=1, description="Dates that the network saw.")
-    coordinates: list[str] = Field(description="What the network was told besides the pixels.")
-    dates: list[str | None] | None = Field(
-        default=None,
-        description="Day (UTC) of each frame as the network was told it, null where unknown; null "
-        "for a network that is not told the time.",
-    )
-    dates_by: list[str | None] | None = Field(
-        default=None, description="What said each: `request`, or the name of the file's tag."
-    )
-    location_by: Literal["request", "georeference"] | None = Field(
-        default=None, description="What said where each window lies, if the network was told."
-    )
-    prompt: str | None = Field(default=None, description="The instruction, where there was one.")
-    notes: list[str] = Field(default=[], description="What was unknown or looks odd.")
-
-
-class RasterAnswer(BaseModel):
-    """The `data` of the service's answer, or the output of `LLM.encode`."""
-
-    data_format: Literal["b64_json", "path"] = "b64_json"
-    data: str = Field(
-        description="The map: a GeoTIFF in base64, or the path of one, as the client may name it.",
-        repr=False,
-    )
-    request_id: str | None = Field(default=None, description="As the server knows the request.")
-    media_type: str = "image/tiff; application=geotiff"
-    kind: Literal["classes", "values", "image"]
-    width: int
-    height: int
-    dtype: str = Field(description="Type of the map's pixels.")
-    nodata: int | float | str = Field(
-        description="Value of invalid pixels, which no prediction takes; `nan` for floats."
-    )
-    invalid_pixels: int = Field(description="Pixels of the map that are nodata.")
-    crs: str | None = Field(description="Coordinate reference system, None where there is none.")
-    classes: list[ClassSummary] | None = None
-    effective: Effective
-
-
 def _fields() -> str:
-    return ", ".join(f"`{name}`" for name in RasterRequest.model_fields)
+    """All fields, the raster's first."""
+    own = [name for name in RasterRequest.model_fields if name not in MapOptions.model_fields]
+    return ", ".join(f"`{name}`" for name in (*own, *MapOptions.model_fields))
 
 
 def _problems(error: ValidationError) -> str:
@@ -201,13 +147,19 @@ def _problems(error: ValidationError) -> str:
     told = [_problem(dict(one)) for one in error.errors(include_url=False)[:_MOST_PROBLEMS]]
     if more := error.error_count() - len(told):
         told.append(f"and {more} more")
-    return "; ".join(told)
+    text = "; ".join(told)
+    unknown = any(one["type"] == "extra_forbidden" for one in error.errors(include_url=False))
+    return f"{text}. There are the fields {_fields()}" if unknown else text
 
 
 def _problem(error: dict[str, Any]) -> str:
     where = cut(".".join(map(str, error["loc"])))
     if error["type"] == "extra_forbidden":
-        return f"`{where}` is not a field of a request; there are {_fields()}"
+        near = get_close_matches(where.casefold(), RasterRequest.model_fields, 1)
+        meant = f"; did you mean `{near[0]}`?" if near else ""
+        return f"`{where}` is not a field of a request{meant}"
+    if error["type"] == "value_error":
+        return str(error["ctx"]["error"])
     if error["type"] == "missing":
         return f"`{where}` is missing; a request needs the raster in `data`"
     return f"`{where}`: {error['msg'][0].lower()}{error['msg'][1:]}, got {_shortly(error['input'])}"

@@ -1,12 +1,12 @@
 """The dates of a request: a file each, or all in one."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vllm_raster_io.bands import BandChoice, choose_bands
+from vllm_raster_io.bands import BandChoice, BandsBy, choose_bands
 from vllm_raster_io.closing import Closing
 from vllm_raster_io.contract import InputContract
 from vllm_raster_io.errors import RasterError
@@ -26,6 +26,7 @@ class Series(Closing):
             first; the series closes them.
         contract: What the checkpoint takes.
         indices: Bands as the client asked for them, see `choose_bands`.
+        bands: The same.
 
     Attributes:
         scenes: The files, in the order of the dates.
@@ -36,18 +37,23 @@ class Series(Closing):
     """
 
     def __init__(
-        self, files: Sequence[SceneFile], contract: InputContract, indices: list[int] | None
+        self,
+        files: Sequence[SceneFile],
+        contract: InputContract,
+        indices: list[int] | None,
+        bands: Sequence[str | int] | None = None,
     ) -> None:
         self._bands, self.frames = len(contract.bands), contract.frames
         self.scenes: list[AnyScene] = []
         self.choices: list[BandChoice] = []
         self._files = files
+        self._wanted, self._asked = contract.bands, (indices, bands)
         try:
             if len(files) > self.frames:
                 self.scenes.append(Stack(files))
-                self._choose(contract, indices, self.frames)
+                self._choose(self.frames)
             else:
-                self._open(contract, indices)
+                self._open()
         except Exception:
             self.close()
             raise
@@ -73,7 +79,7 @@ class Series(Closing):
         return tuple(i for one in self.choices for i in one.indices)
 
     @property
-    def bands_by(self) -> Literal["indices", "names", "order"]:
+    def bands_by(self) -> BandsBy:
         """How the bands were chosen; in order, if that holds for one of the files."""
         return next((one.by for one in self.choices if one.by == "order"), self.choices[0].by)
 
@@ -90,8 +96,20 @@ class Series(Closing):
 
     @property
     def notes(self) -> list[str]:
-        """What was done with the files that does not go without saying."""
-        return list(dict.fromkeys(note for one in self.scenes for note in one.notes))
+        """What does not go without saying of how files and names were understood, each once."""
+        all_of_them = (*self.scenes, *self.choices)
+        return list(dict.fromkeys(note for one in all_of_them for note in one.notes))
+
+    @property
+    def names(self) -> list[str | None]:
+        """The files' names of the same bands."""
+        chosen = zip(self.scenes, self.choices, strict=True)
+        return [scene.descriptions[i] for scene, choice in chosen for i in choice.indices]
+
+    def take_nodata(self, value: float | None) -> None:
+        """Has a value be invalid in all files, in place of their own; None for no value."""
+        for scene in self.scenes:
+            scene.take_nodata(value)
 
     def shape(self, window: Window) -> tuple[int, ...]:
         """Shape of a window's pixels: (bands, height, width), with frames in between if several."""
@@ -133,22 +151,23 @@ class Series(Closing):
         for file in self._files:
             file.close()
 
-    def _open(self, contract: InputContract, indices: list[int] | None) -> None:
+    def _open(self) -> None:
         tally, dates = Tally(), self.frames // len(self._files)
         opened: list[tuple[Scene, tuple[int, ...]]] = []
         for i, file in enumerate(self._files):
             with naming(i, len(self._files)):
-                scene = Scene(file, tally, contract.bands, dates)
+                scene = Scene(file, tally, self._wanted, dates)
                 self.scenes.append(scene)
-                self._choose(contract, indices, dates)
+                self._choose(dates)
                 opened.append((scene, self.choices[-1].indices))
         check_alike(opened, "dates")
 
-    def _choose(self, contract: InputContract, indices: list[int] | None, dates: int) -> None:
+    def _choose(self, dates: int) -> None:
         scene = self.scenes[-1]
         if scene.dates not in (1, dates):
             raise RasterError(
                 f"The array has {scene.dates} dates, (bands, dates, height, width), but the "
                 f"checkpoint takes {dates}"
             )
-        self.choices.append(choose_bands(scene, contract.bands, indices, dates))
+        indices, bands = self._asked
+        self.choices.append(choose_bands(scene, self._wanted, indices, dates, bands))

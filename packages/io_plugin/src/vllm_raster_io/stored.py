@@ -61,6 +61,10 @@ class Stored(Closing):
     def block_bytes(self) -> int:
         """What must be held to read any one pixel."""
 
+    def take_nodata(self, value: float | None) -> None:
+        """Has a value be invalid in place of the file's own; None for no value. Masks stay."""
+        self.nodata = [value] * self.count
+
     @abstractmethod
     def read(
         self, window: Window, bands: Sequence[int], masks: Sequence[int] = ()
@@ -92,4 +96,6 @@ def exclude(valid: npt.NDArray[np.bool_], band: npt.NDArray[Any], nodata: float 
             nodata = limits.max  # which a float of 64 bits rounds up
         if nodata != int(nodata) or not limits.min <= nodata <= limits.max:
             return  # no pixel of this type can have that value
-    valid &= band != band.dtype.type(nodata)
+        nodata = int(nodata)
+    with np.errstate(over="ignore"):
+        valid &= band != band.dtype.type(nodata)

@@ -6,7 +6,7 @@ import secrets
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from vllm_raster_io.errors import AccessError, RequestError, ServingError
@@ -16,9 +16,9 @@ _ENDINGS = (".tif", ".tiff")
 _MODE = 0o644
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _NOT_TO_WRITE = (
-    "`out_path` names no place that may be written to: it must be a file name ending with .tif or "
-    ".tiff, or nothing but a folder, and the folder must exist among those that this server is "
-    "set up to write to"
+    "`out_path` names no place that may be written to: it must be a file name that ends as its "
+    "format does (a GeoTIFF's with .tif or .tiff), or nothing but a folder, and the folder must "
+    "exist among those that this server is set up to write to"
 )
 
 
@@ -37,7 +37,13 @@ class Target:
     _roots: tuple[Root, ...]
 
     @classmethod
-    def choose(cls, name: str | None, overwrite: bool, roots: Sequence[Root]) -> Self:
+    def choose(
+        cls,
+        name: str | None,
+        overwrite: bool,
+        roots: Sequence[Root],
+        endings: tuple[str, ...] = _ENDINGS,
+    ) -> Self:
         """Finds the place for a map.
 
         Args:
@@ -45,6 +51,7 @@ class Target:
                 file gets a random name; without it, that is the first root.
             overwrite: Whether a file may be there already.
             roots: Where files may be written, at least one.
+            endings: How the file's name may end; one made up ends as the first.
 
         Raises:
             AccessError: It is not one where a file may be written.
@@ -53,14 +60,32 @@ class Target:
         folder, file = (roots[0].resolved, "") if name is None else _split(name, roots)
         shown = name
         if not file:
-            file = f"{secrets.token_hex(16)}{_ENDINGS[0]}"
+            file = f"{secrets.token_hex(16)}{endings[0]}"
             shown = os.path.join(name or "", file)
-        if file.startswith(".") or not file.lower().endswith(_ENDINGS) or not file.isprintable():
+        if file.startswith(".") or not file.lower().endswith(endings) or not file.isprintable():
             raise AccessError(_NOT_TO_WRITE)
         target = cls(shown or file, folder, file, overwrite, tuple(roots))
-        with target._opened() as descriptor:
-            target._check_free(descriptor)
+        target._check()
         return target
+
+    def beside(self, suffix: str) -> Self:
+        """The place for another file in the same folder, of the same name with a suffix.
+
+        Raises:
+            AccessError: It is not one where a file may be written.
+            RequestError: There is one already.
+        """
+        name, file = (
+            f"{stem}{suffix}{ending}"
+            for stem, ending in map(os.path.splitext, (self.name, self._file))
+        )
+        target = replace(self, name=name, _file=file)
+        target._check()
+        return target
+
+    def _check(self) -> None:
+        with self._opened() as folder:
+            self._check_free(folder)
 
     def write(self, content: bytes) -> None:
         """Writes the file: all of it is there at once, or none.

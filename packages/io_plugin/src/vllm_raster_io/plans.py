@@ -1,0 +1,132 @@
+"""What is done for a request, decided before a pixel is read."""
+
+import numpy as np
+
+from vllm_raster_io.access import Access
+from vllm_raster_io.augmentation import SYMMETRIES
+from vllm_raster_io.closing import Closing
+from vllm_raster_io.contract import RasterContract
+from vllm_raster_io.coordinates import find_coordinates
+from vllm_raster_io.deadlines import Deadline
+from vllm_raster_io.encodings import Encoding
+from vllm_raster_io.errors import RequestError
+from vllm_raster_io.georeference import Georeference
+from vllm_raster_io.instructions import find_instruction
+from vllm_raster_io.limits import LIMITS
+from vllm_raster_io.regions import find_region
+from vllm_raster_io.requests import RasterRequest
+from vllm_raster_io.series import Series
+from vllm_raster_io.tiling import Tiling
+from vllm_raster_io.units import Units
+from vllm_raster_io.views import View
+
+_FLOAT_BYTES = np.dtype(np.float32).itemsize
+
+
+class Plan(Closing):
+    """One request with its scene, of which nothing but the header is read yet.
+
+    Args:
+        request: What is asked.
+        contract: What the checkpoint takes and gives.
+        access: Which files may be read and written.
+        deadline: Until when all must be done.
+
+    Attributes:
+        instruction: What is asked in words.
+        encoding: What the map holds and how it is written.
+        target: Where it is to be written; None for the answer.
+        confidence_target: The same for the file of confidence.
+        units: How the file's numbers become the checkpoint's; None where they are.
+        series: The scene.
+        region: What part of it is mapped, and how large the network's pixels are.
+        place: Where the map lies.
+        view: The part as the network sees it.
+        tiling: How that is cut.
+        windows: The windows.
+        ways: In which ways the network sees each.
+        coordinates: What else it is told.
+
+    Raises:
+        RasterIOError: The request cannot be served; the message says why.
+    """
+
+    def __init__(
+        self,
+        request: RasterRequest,
+        contract: RasterContract,
+        access: Access,
+        deadline: Deadline | None = None,
+    ) -> None:
+        self.request, self.contract, self.deadline = request, contract, deadline
+        self.instruction = find_instruction(request, contract)
+        self.encoding = Encoding.choose(request, contract.output)
+        self.units = Units.of(request, contract.input)
+        self.target = access.target(request)
+        self.confidence_target = None
+        if self.target is not None and self.encoding.confidence:
+            self.confidence_target = self.target.beside("_confidence")
+        taken = contract.input
+        files = access.sources(request, taken.frames, deadline, len(taken.bands))
+        self.series = Series(files, contract.input, request.indices, request.bands)
+        try:
+            self._cut()
+        except Exception:
+            self.close()
+            raise
+
+    @property
+    def map_size(self) -> tuple[int, int]:
+        """Rows and columns of the map."""
+        window, output = self.region.window, self.contract.output
+        return output.extent(window.height), output.extent(window.width)
+
+    def close(self) -> None:
+        """Gives the scene's memory back."""
+        self.series.close()
+
+    def _cut(self) -> None:
+        request, series, contract = self.request, self.series, self.contract
+        if request.nodata is not None:
+            series.take_nodata(None if isinstance(request.nodata, str) else request.nodata)
+        place, output = Georeference.of(series.dataset), contract.output
+        self.region = find_region(request, place, series.height, series.width)
+        self.place = place.part(self.region.window).scaled(output.upscale, output.downscale)
+        self.encoding.check_size(*self.map_size)
+        self.view = View(series, self.region, self.units)
+        self.tiling = _tiling(request, contract, self.view.height, self.view.width)
+        self.ways = SYMMETRIES[request.augment]
+        LIMITS.check("windows", len(self.tiling) * len(self.ways))
+        LIMITS.check("score_bytes", self._score_bytes())
+        self.windows = self.tiling.windows()
+        middles = [self.view.in_scene(one) for one in self.windows]
+        self.coordinates = find_coordinates(request, contract.input, series, middles)
+
+    def _score_bytes(self) -> int:
+        """What is as large as the map in numbers and in memory at once."""
+        output = self.contract.output
+        pixels = output.extent(self.view.height) * output.extent(self.view.width)
+        size = pixels * output.channels * _FLOAT_BYTES
+        if self.view.resamples and self.encoding.product != "classes":
+            height, width = self.map_size
+            size += height * width * output.channels * _FLOAT_BYTES
+        return size
+
+
+def _tiling(request: RasterRequest, contract: RasterContract, height: int, width: int) -> Tiling:
+    tile, step = contract.tile, contract.output.downscale
+    size = request.tile_size or tile.size
+    if size > tile.size or size % step:
+        blocks = f" and a multiple of {step}" if step > 1 else ""
+        raise RequestError(
+            f"`tile_size` must be at most {tile.size}, the checkpoint's{blocks}, got {size}"
+        )
+    overlap = request.overlap
+    if overlap is None:
+        overlap = tile.overlap * size // tile.size
+    elif overlap > size - step:
+        blocks = f", by a block of {step}" if step > 1 else ""
+        raise RequestError(
+            f"`overlap` must be less than the tile, which is {size} pixels{blocks}, got {overlap}"
+        )
+    return Tiling(height, width, size, overlap, step)
