@@ -182,8 +182,8 @@ class TestScaling:
         np.testing.assert_array_equal(seen(content, ONE), values)
         (note,) = answered(content, ONE).effective.notes
         assert note == (
-            "The file declares scale 0.0001 and offset -0.1; the values were taken as they are "
-            "stored, for the checkpoint says what they mean"
+            "The file declares scale 0.0001 and offset -0.1, which was not applied: what stored "
+            "values mean, the checkpoint says, or `scale` and `offset` in the request"
         )
 
     def test_none_needs_no_note(self) -> None:

@@ -179,8 +179,8 @@ class Scene(Closing):
         if declared:
             told = cut(", ".join(f"scale {one:g} and offset {other:g}" for one, other in declared))
             self.notes.append(
-                f"The file declares {told}; the values were taken as they are stored, for the "
-                "checkpoint says what they mean"
+                f"The file declares {told}, which was not applied: what stored values mean, the "
+                "checkpoint says, or `scale` and `offset` in the request"
             )
 
 
