@@ -21,7 +21,7 @@ from vllm_raster_io.directories import exact_nodata
 from vllm_raster_io.errors import RasterError
 from vllm_raster_io.files import SceneFile
 from vllm_raster_io.formats import JPEG_2000, TIFF, WEBP, Format
-from vllm_raster_io.stored import WIDE, Palette, Stored, exclude
+from vllm_raster_io.stored import WIDE, Palette, Stored
 from vllm_raster_io.tiling import Window
 
 _ALONE = {
@@ -116,7 +116,7 @@ class Dataset(Stored):
 
     def read(
         self, window: Window, bands: Sequence[int], masks: Sequence[int] = ()
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+    ) -> tuple[npt.NDArray[Any], list[npt.NDArray[Any]]]:
         """Reads bands of a window.
 
         Raises:
@@ -133,12 +133,7 @@ class Dataset(Stored):
                 for band in {*self._shared_mask, *(set(numbers) & self._own_masks)}
             ]
             found.extend(self.place.read(i + 1, window=place) for i in masks)
-        valid = np.ones(pixels.shape[1:], dtype=np.bool_)
-        for mask in found:
-            valid &= mask > 0
-        for pixel_band, i in zip(pixels, bands, strict=True):
-            exclude(valid, pixel_band, self.nodata[i])
-        return pixels, valid
+        return pixels, found
 
     def take_nodata(self, value: float | None) -> None:
         """Has a value be invalid in place of the file's own; None for no value. Masks stay."""

@@ -17,7 +17,7 @@ from vllm_raster_io.formats import TIFF, Format, format_of
 from vllm_raster_io.limits import LIMITS, Tally
 from vllm_raster_io.orientations import AS_STORED, Orientation, orientation_of
 from vllm_raster_io.quoting import cut
-from vllm_raster_io.stored import Stored
+from vllm_raster_io.stored import Stored, validity
 from vllm_raster_io.tiling import Window
 
 
@@ -139,10 +139,10 @@ class Scene(Closing):
         """
         rendition, orientation = self._rendition, self._orientation
         place = orientation.stored(window, self.height, self.width)
+        bands = rendition.stored(indices)
         with self._lock:
-            pixels, valid = self._stored.read(
-                place, rendition.stored(indices), rendition.masks(indices)
-            )
+            pixels, masks = self._stored.read(place, bands, rendition.masks(indices))
+        valid = validity(pixels, masks, [self._stored.nodata[i] for i in bands])
         pixels, seen = rendition.render(pixels, indices)
         if seen is not None:
             valid &= seen
