@@ -73,6 +73,11 @@ def choose_bands(
     )
 
 
+def _names(scene: AnyScene) -> list[str | None]:
+    """The names of a file's bands; of a picture's their colours, for it has no others."""
+    return [name or colour for name, colour in zip(scene.descriptions, scene.colours, strict=True)]
+
+
 def _stands_in_order(
     scene: AnyScene, colours: list[int], wanted: Sequence[str], dates: int
 ) -> bool:
@@ -178,7 +183,8 @@ def _wrong_number(field: str, wanted: tuple[str, ...], dates: int, given: Sequen
 
 
 def _named(scene: AnyScene, indices: list[int]) -> str:
-    return cut(", ".join(scene.descriptions[i] or "unnamed" for i in indices), 200)
+    names = _names(scene)
+    return cut(", ".join(names[i] or "unnamed" for i in indices), 200)
 
 
 def _besides(scene: AnyScene) -> str:
