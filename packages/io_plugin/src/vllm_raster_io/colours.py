@@ -9,7 +9,6 @@ from rasterio.enums import ColorInterp
 
 from vllm_raster_io.formats import PNG, TIFF, Format
 from vllm_raster_io.stored import Palette, Stored
-from vllm_raster_io.vocabularies import readings
 
 Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
@@ -273,7 +272,7 @@ def _is_gray(stored: Stored, form: Format) -> bool:
 
 
 def _wants_rgb(wanted: Sequence[str]) -> bool:
-    return sorted(_colours_of(wanted)) == sorted(_RGB)
+    return sorted(_colour(one) for one in wanted) == sorted(_RGB)
 
 
 def _colour(name: str) -> str:

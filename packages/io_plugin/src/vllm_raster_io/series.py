@@ -43,7 +43,6 @@ class Series(Closing):
         indices: list[int] | None,
         bands: Sequence[str | int] | None = None,
     ) -> None:
-        self._asked = indices, bands
         self._bands, self.frames = len(contract.bands), contract.frames
         self.scenes: list[AnyScene] = []
         self.choices: list[BandChoice] = []
