@@ -23,7 +23,7 @@ from rasterio.io import MemoryFile
 from rasterio.transform import from_origin
 
 from vllm_raster_io import LocalServer, RasterClient
-from vllm_raster_io.rasters import accept_missing_reference
+from vllm_raster_io.datasets import accept_missing_reference
 
 ROOT = Path(__file__).resolve().parents[1]
 CHECKPOINT = ROOT / "tests" / "checkpoints" / "land_cover"

@@ -15,8 +15,8 @@ from rich.status import Status
 
 from vllm_raster_io import LocalServer, RasterClient, ServiceError
 from vllm_raster_io.cli import summary
+from vllm_raster_io.datasets import accept_missing_reference
 from vllm_raster_io.previews import class_preview, value_preview
-from vllm_raster_io.rasters import accept_missing_reference
 
 ROOT = Path(__file__).resolve().parents[1]
 CHECKPOINTS = ROOT / "tests" / "checkpoints"

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vllm_raster_io import uploads
@@ -38,12 +38,14 @@ def content(value: Any) -> bytes:
     return bytes(value.finish().memory.getbuffer())
 
 
+@settings(deadline=None)
 @given(values, st.lists(st.integers(0, 10_000), max_size=5), st.booleans())
 def test_short_bodies_are_json(value: Any, cuts: list[int], ascii_only: bool) -> None:
     body = json.dumps(value, ensure_ascii=ascii_only).encode()
     assert read(body, *cuts) == value
 
 
+@settings(deadline=None)
 @given(values, st.lists(st.integers(0, len(TEXT) + 200), max_size=8), st.sampled_from([None, 2]))
 def test_a_long_file_comes_out(beside: Any, cuts: list[int], indent: int | None) -> None:
     body = json.dumps({"model": beside, "data": {"data": TEXT, "x": beside}}, indent=indent)
@@ -52,6 +54,7 @@ def test_a_long_file_comes_out(beside: Any, cuts: list[int], indent: int | None)
     assert value == {"model": beside, "data": {"x": beside}}
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, len(TEXT) + 200), max_size=8), st.booleans(), st.booleans())
 def test_a_long_data_uri_comes_out(cuts: list[int], several: bool, escaped: bool) -> None:
     uri = "data:image/tiff;base64," + TEXT
@@ -112,6 +115,7 @@ class TestLists:
         assert short == "AA=="
         assert value["data"]["x"] == [TEXT]
 
+    @settings(deadline=None)
     @given(
         st.lists(st.sampled_from([TEXT, "AA==", "", 'a"b\\', "\\"]), max_size=4),
         values,

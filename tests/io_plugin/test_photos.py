@@ -67,11 +67,12 @@ def test_colours_are_names(form: str, order: tuple[str, ...]) -> None:
     assert effective.indices == wanted
 
 
-def test_other_bands_are_taken_in_order() -> None:
+def test_other_bands_are_not_taken_for_colours() -> None:
     content = saved(picture(), "PNG")
     contract = make_contract("image", bands=("NIR", "RED", "GREEN"))
-    np.testing.assert_array_equal(seen(content, contract), pillow_reads(content))
-    assert answered(content, contract).effective.bands_by == "order"
+    assert "the file has 3 (RED, GREEN, blue)" in refused(content, contract)
+    pixels = seen(content, contract, indices=[0, 1, 2])
+    np.testing.assert_array_equal(pixels, pillow_reads(content))
 
 
 class TestGray:
@@ -185,7 +186,7 @@ class TestAlpha:
     def test_a_picture_of_four_bands_has_but_three(self) -> None:
         content = saved(with_alpha(picture(), self.alpha), "PNG")
         message = refused(content, make_contract())
-        assert "the file has 3 (unnamed, unnamed, unnamed) besides an alpha band" in message
+        assert "the file has 3 (RED, GREEN, BLUE) besides an alpha band" in message
 
 
 class TestInks:

@@ -146,7 +146,11 @@ def test_a_file_in_the_wrong_place_was_a_string() -> None:
         ("data_format", "b64", "input should be 'b64_json', 'path' or 'url', got str 'b64'"),
         ("data_format", None, "input should be 'b64_json', 'path' or 'url', got NoneType None"),
         ("out_data_format", "url", "input should be 'b64_json' or 'path', got str 'url'"),
-        ("image_format", "bmp", "input should be 'tiff', 'geotiff', 'tif', 'png' or 'jpeg'"),
+        (
+            "image_format",
+            "bmp",
+            "input should be 'tiff', 'geotiff', 'tif', 'png', 'jpeg', 'jpg', 'webp'",
+        ),
         ("image_format", 3, "`image_format`"),
         ("bands", [], "a list of names or of numbers from 1, got list []"),
         ("bands", "B02", "a list of names or of numbers from 1, got str 'B02'"),

@@ -8,13 +8,9 @@ import pytest
 import torch
 from vllm.config import set_current_vllm_config
 
-from vllm_raster_model import engine
-from vllm_raster_model.engine import (
-    PlainServingDefaults,
-    ServingDefaults,
-    VllmLayers,
-    load_parameter,
-)
+from vllm_raster_model import engine, engine_defaults
+from vllm_raster_model.engine import VllmLayers, load_parameter
+from vllm_raster_model.engine_defaults import PlainServingDefaults, ServingDefaults
 from vllm_raster_model.networks import TorchLayers
 from vllm_raster_model.networks.prithvi_dense import PrithviDense
 from vllm_raster_model.weights import load_strictly
@@ -24,6 +20,12 @@ from .terratorch import TerraTorchCase
 from .test_prithvi_mae import build as build_autoencoder
 
 SWITCH = "VLLM_USE_V2_MODEL_RUNNER"
+THREADS = "VLLM_CPU_OMP_THREADS_BIND"
+
+
+@pytest.fixture(autouse=True)
+def _threads_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(THREADS, "auto")
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +114,9 @@ def test_serves_in_float32_without_caches(prithvi: Serving, dtype: str) -> None:
 
 def test_asks_for_no_cache_of_keys_and_values(monkeypatch: pytest.MonkeyPatch) -> None:
     def asked(on_cpu: bool, given: int | None) -> int | None:
-        monkeypatch.setattr(engine, "current_platform", SimpleNamespace(is_cpu=lambda: on_cpu))
+        monkeypatch.setattr(
+            engine_defaults, "current_platform", SimpleNamespace(is_cpu=lambda: on_cpu)
+        )
         cache = SimpleNamespace(kv_cache_memory_bytes=given)
         PlainServingDefaults.verify_and_update_config(SimpleNamespace(cache_config=cache))
         return cache.kv_cache_memory_bytes
@@ -129,7 +133,7 @@ def test_asks_for_no_cache_of_keys_and_values(monkeypatch: pytest.MonkeyPatch) -
 def test_asks_for_the_first_runner_where_the_second_would_be_chosen(
     monkeypatch: pytest.MonkeyPatch, triton: bool, before: str | None, after: str | None
 ) -> None:
-    monkeypatch.setattr(engine, "HAS_TRITON", triton)
+    monkeypatch.setattr(engine_defaults, "HAS_TRITON", triton)
     monkeypatch.setenv(SWITCH, before or "")
     if before is None:
         monkeypatch.delenv(SWITCH)
@@ -155,7 +159,7 @@ def plain_model_config(**changes: Any) -> Any:
 def test_renders_without_a_tokenizer_where_there_is_none(
     monkeypatch: pytest.MonkeyPatch, skip: bool, before: str, after: str
 ) -> None:
-    monkeypatch.setattr(engine, "HAS_TRITON", False)
+    monkeypatch.setattr(engine_defaults, "HAS_TRITON", False)
     config = plain_model_config(skip_tokenizer_init=skip, tokenizer_mode=before)
     PlainServingDefaults.verify_and_update_model_config(config)
     assert config.tokenizer_mode == after
@@ -163,10 +167,35 @@ def test_renders_without_a_tokenizer_where_there_is_none(
 
 @pytest.mark.parametrize(("cpu", "eager"), [(True, True), (False, False)])
 def test_compiles_nothing_on_a_cpu(monkeypatch: pytest.MonkeyPatch, cpu: bool, eager: bool) -> None:
-    monkeypatch.setattr(engine, "current_platform", SimpleNamespace(is_cpu=lambda: cpu))
+    monkeypatch.setattr(engine_defaults, "current_platform", SimpleNamespace(is_cpu=lambda: cpu))
     config = SimpleNamespace(dtype=torch.float32, multimodal_config=None, enforce_eager=False)
     ServingDefaults.verify_and_update_model_config(config)
     assert config.enforce_eager is eager
+
+
+@pytest.mark.parametrize(
+    ("cores", "told", "bound"),
+    [
+        (2, {}, "nobind"),
+        (8, {}, "nobind"),
+        (9, {}, None),
+        (2, {THREADS: "0-1"}, "0-1"),
+        (2, {"OMP_NUM_THREADS": "1"}, None),
+        (2, {"VLLM_CPU_NUM_OF_RESERVED_CPU": "1"}, None),
+    ],
+)
+def test_uses_all_of_few_cores(
+    monkeypatch: pytest.MonkeyPatch, cores: int, told: dict[str, str], bound: str | None
+) -> None:
+    for name in (THREADS, "OMP_NUM_THREADS", "VLLM_CPU_NUM_OF_RESERVED_CPU"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    platform = SimpleNamespace(is_cpu=lambda: True)
+    monkeypatch.setattr(engine_defaults, "current_platform", platform)
+    ServingDefaults.verify_and_update_model_config(plain_model_config())
+    assert os.environ.get(THREADS) == bound
 
 
 def test_configuration_is_the_checkpoint_s(prithvi: Serving) -> None:

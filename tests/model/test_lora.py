@@ -15,7 +15,7 @@ from vllm.lora.utils import get_supported_lora_modules
 from vllm.model_executor.models.interfaces import supports_lora
 from vllm.model_executor.utils import get_packed_modules_mapping
 
-from vllm_raster_model import engine
+from vllm_raster_model import engine_defaults
 from vllm_raster_model.errors import WeightsError
 from vllm_raster_model.instructed import InstructedRasterForImageToImage
 from vllm_raster_model.plain import RasterForImageToImage
@@ -140,7 +140,7 @@ def test_adapters_are_kept_in_float32(llama: InstructedServing) -> None:
 def test_refuses_adapters_where_vllm_cannot_apply_them(
     llama: InstructedServing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "current_platform", SimpleNamespace(is_cpu=lambda: False))
+    monkeypatch.setattr(engine_defaults, "current_platform", SimpleNamespace(is_cpu=lambda: False))
     assert engine_config(llama.checkpoint).lora_config is None
     # The engine's configuration wraps what is raised while it is made.
     with pytest.raises(ValueError, match="LoRA adapters in float32 on a CPU only"):

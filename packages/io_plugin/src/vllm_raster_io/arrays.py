@@ -17,7 +17,7 @@ from vllm_raster_io.errors import RasterError
 from vllm_raster_io.files import Content, SceneFile
 from vllm_raster_io.limits import LIMITS, Tally
 from vllm_raster_io.quoting import cut
-from vllm_raster_io.stored import Stored, exclude
+from vllm_raster_io.stored import Stored
 from vllm_raster_io.tiling import Window
 
 _MAGIC_BYTES = 6
@@ -149,8 +149,8 @@ class ArrayFile(Stored):
 
     def read(
         self, window: Window, bands: Sequence[int], masks: Sequence[int] = ()
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-        """Reads bands of a window; of an array only NaN and infinite numbers cannot be used.
+    ) -> tuple[npt.NDArray[Any], list[npt.NDArray[Any]]]:
+        """Reads bands of a window; nothing masks an array.
 
         Raises:
             RasterError: The file was closed, or has become shorter.
@@ -163,11 +163,7 @@ class ArrayFile(Stored):
             self._read_band(self._content, target, band, window)
         if pixels.dtype.kind == "b":
             pixels = (pixels.view(np.uint8) != 0).view(np.uint8)
-        pixels = pixels.astype(self.dtypes[0], copy=False)
-        valid = np.ones(shape[1:], dtype=np.bool_)
-        for band in pixels:
-            exclude(valid, band, None)
-        return pixels, valid
+        return pixels.astype(self.dtypes[0], copy=False), []
 
     def close(self) -> None:
         """Gives the memory back."""

@@ -60,7 +60,7 @@ def choose_bands(
         return BandChoice(_asked(scene, colours, wanted, indices, dates), "indices")
     if bands is not None:
         return _asked_by_name(scene, colours, wanted, bands, dates)
-    found = match(wanted, scene.descriptions, dates)
+    found = match(wanted, _names(scene), dates)
     if found is not None:
         return BandChoice(_by_date(found.places, dates), "names", found.notes)
     if _stands_in_order(scene, colours, wanted, dates):
@@ -73,13 +73,18 @@ def choose_bands(
     )
 
 
+def _names(scene: AnyScene) -> list[str | None]:
+    """The names of a file's bands; of a picture's their colours, for it has no others."""
+    return [name or colour for name, colour in zip(scene.descriptions, scene.colours, strict=True)]
+
+
 def _stands_in_order(
     scene: AnyScene, colours: list[int], wanted: Sequence[str], dates: int
 ) -> bool:
     """Whether the numbers agree, and no name says that the order is another."""
     if len(colours) != len(wanted) * dates:
         return False
-    names, named = scene.descriptions, defaultdict(list)
+    names, named = _names(scene), defaultdict(list)
     for i, name in enumerate(names):
         if name:
             named[name.strip().casefold()].append(i)
@@ -153,7 +158,7 @@ def _asked_by_name(
         raise RasterError(
             f"`bands` count from 1 and the file has {scene.count} bands, got {quoted(beyond)}"
         )
-    found = match(names, scene.descriptions, dates)
+    found = match(names, _names(scene), dates)
     if found is None:
         once = "" if dates == 1 else f" {dates} times, once a date"
         raise RasterError(
@@ -178,7 +183,8 @@ def _wrong_number(field: str, wanted: tuple[str, ...], dates: int, given: Sequen
 
 
 def _named(scene: AnyScene, indices: list[int]) -> str:
-    return cut(", ".join(scene.descriptions[i] or "unnamed" for i in indices), 200)
+    names = _names(scene)
+    return cut(", ".join(names[i] or "unnamed" for i in indices), 200)
 
 
 def _besides(scene: AnyScene) -> str:

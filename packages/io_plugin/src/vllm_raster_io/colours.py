@@ -9,7 +9,6 @@ from rasterio.enums import ColorInterp
 
 from vllm_raster_io.formats import PNG, TIFF, Format
 from vllm_raster_io.stored import Palette, Stored
-from vllm_raster_io.vocabularies import readings
 
 Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
@@ -29,7 +28,8 @@ class Rendition:
         inverted: Whether the greatest value becomes 0, and 0 the greatest.
 
     Attributes:
-        names: Of the scene's bands.
+        names: Of the scene's bands, as the file has them.
+        colours: Of the scene's bands, where they are a picture's: "red", "green", "blue".
         alpha: For each, whether it is an alpha band.
     """
 
@@ -44,6 +44,7 @@ class Rendition:
     ) -> None:
         self._sources = list(range(stored.count)) if sources is None else list(sources)
         self.names = [stored.descriptions[i] for i in self._sources]
+        self.colours: list[str | None] = [None] * len(self._sources)
         if alpha is None:
             alpha = [stored.interpretations[i] == ColorInterp.alpha for i in self._sources]
         self.alpha = list(alpha)
@@ -136,7 +137,13 @@ class GrayPaletteRendition(PaletteRendition):
 
     def __init__(self, stored: Stored, palette: Palette) -> None:
         super().__init__(stored, palette)
-        del self.names[1:3], self.alpha[1:3], self._sources[1:3], self._dtypes[1:3]
+        del (
+            self.names[1:3],
+            self.colours[1:3],
+            self.alpha[1:3],
+            self._sources[1:3],
+            self._dtypes[1:3],
+        )
 
     def render(self, pixels: Array, indices: Sequence[int]) -> tuple[Array, Mask | None]:
         """Looks each id up."""
@@ -188,7 +195,9 @@ def rendition_of(
         or "SOURCE_COLOR_SPACE" in stored.structure
     )
     if in_colour and sum(not one for one in rendition.alpha) == len(_RGB):
-        _name_colours(rendition, wanted)
+        called = {_colour(one): one for one in wanted}  # the checkpoint's own names of them
+        names = iter([called.get(one, one) for one in _RGB])
+        rendition.colours = [None if alpha else next(names) for alpha in rendition.alpha]
     return rendition, notes
 
 
@@ -263,25 +272,9 @@ def _is_gray(stored: Stored, form: Format) -> bool:
 
 
 def _wants_rgb(wanted: Sequence[str]) -> bool:
-    return sorted(_colours_of(wanted)) == sorted(_RGB)
+    return sorted(_colour(one) for one in wanted) == sorted(_RGB)
 
 
-def _colours_of(wanted: Sequence[str]) -> list[str]:
-    """What bands show, whatever they are called: blue, b or B02."""
-    folded = [one.strip().casefold() for one in wanted]
-    meant = [meaning or name for meaning, name in zip(_meanings(wanted), folded, strict=True)]
-    return [next((one for one in _RGB if name in (one, one[0])), name) for name in meant]
-
-
-def _meanings(wanted: Sequence[str]) -> Sequence[str | None]:
-    return readings(wanted)[0].meanings
-
-
-def _name_colours(rendition: Rendition, wanted: Sequence[str]) -> None:
-    """Gives red, green and blue the checkpoint's names of them, if it takes nothing else."""
-    if not _wants_rgb(wanted) or any(rendition.names):
-        return
-    called = dict(zip(_colours_of(wanted), wanted, strict=True))
-    colours = (i for i, alpha in enumerate(rendition.alpha) if not alpha)
-    for i, colour in zip(colours, _RGB, strict=True):
-        rendition.names[i] = called[colour]
+def _colour(name: str) -> str:
+    folded = name.strip().casefold()
+    return next((one for one in _RGB if folded in (one, one[0])), folded)

@@ -21,7 +21,7 @@ from vllm_raster_io.directories import exact_nodata
 from vllm_raster_io.errors import RasterError
 from vllm_raster_io.files import SceneFile
 from vllm_raster_io.formats import JPEG_2000, TIFF, WEBP, Format
-from vllm_raster_io.stored import WIDE, Palette, Stored, exclude
+from vllm_raster_io.stored import WIDE, Palette, Stored
 from vllm_raster_io.tiling import Window
 
 _ALONE = {
@@ -70,6 +70,8 @@ class Dataset(Stored):
     """
 
     place: DatasetReader
+    _masked_by_nodata = False
+    _shared_mask: list[int]
 
     def __init__(self, file: SceneFile, form: Format) -> None:
         self._file, self._form = file, form
@@ -114,7 +116,7 @@ class Dataset(Stored):
 
     def read(
         self, window: Window, bands: Sequence[int], masks: Sequence[int] = ()
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+    ) -> tuple[npt.NDArray[Any], list[npt.NDArray[Any]]]:
         """Reads bands of a window.
 
         Raises:
@@ -131,12 +133,13 @@ class Dataset(Stored):
                 for band in {*self._shared_mask, *(set(numbers) & self._own_masks)}
             ]
             found.extend(self.place.read(i + 1, window=place) for i in masks)
-        valid = np.ones(pixels.shape[1:], dtype=np.bool_)
-        for mask in found:
-            valid &= mask > 0
-        for pixel_band, i in zip(pixels, bands, strict=True):
-            exclude(valid, pixel_band, self.nodata[i])
-        return pixels, valid
+        return pixels, found
+
+    def take_nodata(self, value: float | None) -> None:
+        """Has a value be invalid in place of the file's own; None for no value. Masks stay."""
+        super().take_nodata(value)
+        if self._masked_by_nodata:
+            self._shared_mask = []
 
     def close(self) -> None:
         """Gives the memory back."""
@@ -171,6 +174,7 @@ class Dataset(Stored):
         if all({MaskFlags.per_dataset, MaskFlags.nodata} <= one for one in flags):
             # One colour is transparent, and no value of a single band.
             self.nodata = [None] * self.count
+            self._masked_by_nodata = True
         # Alpha bands are read as bands: GDAL takes none for a mask where there is nodata as well.
         self._shared_mask = [
             i

@@ -61,16 +61,27 @@ def first_directory(content: Content) -> dict[int, int]:
 
 
 def exact_nodata(content: Content) -> int | None:
-    """GDAL's nodata of a TIFF, where it is written as a whole number, with all of its digits."""
+    """GDAL's nodata of a TIFF, if it is a whole number, with all the digits that the file has.
+
+    rasterio writes 64 bits as a float, 1.8446744073709552e+19, of which GDAL reads the 1.
+    """
     for entries in _directories(content):
         for entry in entries[entries["tag"] == _GDAL_NODATA]:
             start, length = int(entry["at"]), min(int(entry["count"]), _LONGEST_NUMBER)
             text = bytes(content[start : start + length])
             if length <= entry["at"].itemsize:  # it stands in the field itself
                 text = entry["at"].tobytes()[:length]
-            with suppress(ValueError):
-                return int(text.partition(b"\0")[0])
+            return _whole_number(text.partition(b"\0")[0])
         return None
+    return None
+
+
+def _whole_number(text: bytes) -> int | None:
+    with suppress(ValueError):
+        return int(text)
+    with suppress(ValueError):
+        number = float(text)
+        return int(number) if number.is_integer() else None
     return None
 
 

@@ -17,7 +17,7 @@ from vllm_raster_io.formats import TIFF, Format, format_of
 from vllm_raster_io.limits import LIMITS, Tally
 from vllm_raster_io.orientations import AS_STORED, Orientation, orientation_of
 from vllm_raster_io.quoting import cut
-from vllm_raster_io.stored import Stored
+from vllm_raster_io.stored import Stored, validity
 from vllm_raster_io.tiling import Window
 
 
@@ -34,7 +34,8 @@ class Scene(Closing):
         dates: How many dates the file holds.
 
     Attributes:
-        descriptions: Names of the bands as the file gives them, or as its colours do.
+        descriptions: Names of the bands as the file gives them.
+        colours: What the bands of a picture show: red, green, blue.
         alpha: For each band, whether it is an alpha band.
         notes: What was done that does not go without saying, in words for the client.
 
@@ -66,7 +67,8 @@ class Scene(Closing):
                 self._stored.learn()
             _count(tally, "block_bytes", self._stored.block_bytes())
             self._rendition, self.notes = rendition_of(self._stored, form, wanted, dates)
-            self.descriptions, self.alpha = self._rendition.names, self._rendition.alpha
+            self.descriptions, self.colours = self._rendition.names, self._rendition.colours
+            self.alpha = self._rendition.alpha
             self._orientation = self._find_orientation(file, form)
             self._note_scaling()
         except Exception:
@@ -137,10 +139,10 @@ class Scene(Closing):
         """
         rendition, orientation = self._rendition, self._orientation
         place = orientation.stored(window, self.height, self.width)
+        bands = rendition.stored(indices)
         with self._lock:
-            pixels, valid = self._stored.read(
-                place, rendition.stored(indices), rendition.masks(indices)
-            )
+            pixels, masks = self._stored.read(place, bands, rendition.masks(indices))
+        valid = validity(pixels, masks, [self._stored.nodata[i] for i in bands])
         pixels, seen = rendition.render(pixels, indices)
         if seen is not None:
             valid &= seen
@@ -150,7 +152,7 @@ class Scene(Closing):
 
     def take_nodata(self, value: float | None) -> None:
         """Has a value be invalid in place of the file's own; None for no value. Masks stay."""
-        self._stored.nodata = [value] * self._stored.count
+        self._stored.take_nodata(value)
 
     def close(self) -> None:
         """Gives the memory back; a scene may be closed twice."""
@@ -177,8 +179,8 @@ class Scene(Closing):
         if declared:
             told = cut(", ".join(f"scale {one:g} and offset {other:g}" for one, other in declared))
             self.notes.append(
-                f"The file declares {told}; the values were taken as they are stored, for the "
-                "checkpoint says what they mean"
+                f"The file declares {told}, which was not applied: what stored values mean, the "
+                "checkpoint says, or `scale` and `offset` in the request"
             )
 
 

@@ -56,7 +56,9 @@ class RasterRequest(MapOptions):
     overwrite: bool = Field(
         default=False, description="Whether a file may be there already, which is then replaced."
     )
-    image_format: Literal["tiff", "geotiff", "tif", "png", "jpeg"] | None = Field(
+    image_format: (
+        Literal["tiff", "geotiff", "tif", "png", "jpeg", "jpg", "webp", "jp2", "npy"] | None
+    ) = Field(
         default=None,
         description="What the file is. Taken for the sake of clients that send it: the file "
         "itself tells.",

@@ -43,17 +43,17 @@ class Series(Closing):
         indices: list[int] | None,
         bands: Sequence[str | int] | None = None,
     ) -> None:
-        self._asked = indices, bands
         self._bands, self.frames = len(contract.bands), contract.frames
         self.scenes: list[AnyScene] = []
         self.choices: list[BandChoice] = []
         self._files = files
+        self._wanted, self._asked = contract.bands, (indices, bands)
         try:
             if len(files) > self.frames:
                 self.scenes.append(Stack(files))
-                self._choose(contract, self.frames)
+                self._choose(self.frames)
             else:
-                self._open(contract)
+                self._open()
         except Exception:
             self.close()
             raise
@@ -96,13 +96,13 @@ class Series(Closing):
 
     @property
     def notes(self) -> list[str]:
-        """What was done with the files that does not go without saying."""
-        noted = (*self.scenes, *self.choices)
-        return list(dict.fromkeys(note for one in noted for note in one.notes))
+        """What does not go without saying of how files and names were understood, each once."""
+        all_of_them = (*self.scenes, *self.choices)
+        return list(dict.fromkeys(note for one in all_of_them for note in one.notes))
 
     @property
     def names(self) -> list[str | None]:
-        """The files' names of the bands."""
+        """The files' names of the same bands."""
         chosen = zip(self.scenes, self.choices, strict=True)
         return [scene.descriptions[i] for scene, choice in chosen for i in choice.indices]
 
@@ -151,18 +151,18 @@ class Series(Closing):
         for file in self._files:
             file.close()
 
-    def _open(self, contract: InputContract) -> None:
+    def _open(self) -> None:
         tally, dates = Tally(), self.frames // len(self._files)
         opened: list[tuple[Scene, tuple[int, ...]]] = []
         for i, file in enumerate(self._files):
             with naming(i, len(self._files)):
-                scene = Scene(file, tally, contract.bands, dates)
+                scene = Scene(file, tally, self._wanted, dates)
                 self.scenes.append(scene)
-                self._choose(contract, dates)
+                self._choose(dates)
                 opened.append((scene, self.choices[-1].indices))
         check_alike(opened, "dates")
 
-    def _choose(self, contract: InputContract, dates: int) -> None:
+    def _choose(self, dates: int) -> None:
         scene = self.scenes[-1]
         if scene.dates not in (1, dates):
             raise RasterError(
@@ -170,4 +170,4 @@ class Series(Closing):
                 f"checkpoint takes {dates}"
             )
         indices, bands = self._asked
-        self.choices.append(choose_bands(scene, contract.bands, indices, dates, bands))
+        self.choices.append(choose_bands(scene, self._wanted, indices, dates, bands))

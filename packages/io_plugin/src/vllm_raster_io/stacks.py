@@ -38,6 +38,7 @@ class Stack(Closing):
 
     Attributes:
         descriptions: Names of the bands, as the files give them.
+        colours: None, for each has one band.
         alpha: For each band that it is no alpha band; those of the files mask.
         dates: 1, for the files do not say.
         notes: What was done that does not go without saying.
@@ -65,6 +66,7 @@ class Stack(Closing):
         except Exception:
             self.close()
             raise
+        self.colours: list[str | None] = [None] * len(files)
         self.alpha = [False] * len(files)
         self.notes = [note for one in self._scenes for note in one.notes]
 
@@ -125,7 +127,7 @@ class Stack(Closing):
         return pixels, np.logical_and.reduce([valid for _, valid in parts])
 
     def take_nodata(self, value: float | None) -> None:
-        """Has a value be invalid in all files, as `Scene.take_nodata` does."""
+        """Has a value be invalid in all files, in place of their own; None for no value."""
         for scene in self._scenes:
             scene.take_nodata(value)
 

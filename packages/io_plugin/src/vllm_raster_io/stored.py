@@ -61,10 +61,14 @@ class Stored(Closing):
     def block_bytes(self) -> int:
         """What must be held to read any one pixel."""
 
+    def take_nodata(self, value: float | None) -> None:
+        """Has a value be invalid in place of the file's own; None for no value. Masks stay."""
+        self.nodata = [value] * self.count
+
     @abstractmethod
     def read(
         self, window: Window, bands: Sequence[int], masks: Sequence[int] = ()
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+    ) -> tuple[npt.NDArray[Any], list[npt.NDArray[Any]]]:
         """Reads bands of a window.
 
         Args:
@@ -73,12 +77,34 @@ class Stored(Closing):
             masks: Bands that mask the others where they are 0.
 
         Returns:
-            Pixels (bands, height, width), and whether each may be used (height, width): one may
-            not be if any of the bands is nodata, NaN, infinite or masked there.
+            Pixels (bands, height, width), and whatever masks them where it is 0, each
+            (height, width).
         """
 
 
-def exclude(valid: npt.NDArray[np.bool_], band: npt.NDArray[Any], nodata: float | None) -> None:
+def validity(
+    pixels: npt.NDArray[Any],
+    masks: Sequence[npt.NDArray[Any]],
+    nodata: Sequence[float | None],
+) -> npt.NDArray[np.bool_]:
+    """Whether each pixel (height, width) may be used.
+
+    One may not be if any of its bands is nodata, NaN, infinite or masked there.
+
+    Args:
+        pixels: (bands, height, width).
+        masks: Each (height, width); 0 where pixels are masked.
+        nodata: The value of each band that stands for nothing.
+    """
+    valid = np.ones(pixels.shape[1:], dtype=np.bool_)
+    for mask in masks:
+        valid &= mask > 0
+    for band, value in zip(pixels, nodata, strict=True):
+        _exclude(valid, band, value)
+    return valid
+
+
+def _exclude(valid: npt.NDArray[np.bool_], band: npt.NDArray[Any], nodata: float | None) -> None:
     """Takes a band's nodata, NaN and infinite pixels out of the valid ones, in place."""
     if band.dtype.kind == "f":
         # The network's numbers have 32 bits: what is beyond them is infinite to it.
@@ -88,6 +114,8 @@ def exclude(valid: npt.NDArray[np.bool_], band: npt.NDArray[Any], nodata: float 
         return
     if band.dtype.kind in "iu":
         limits = np.iinfo(band.dtype)
+        if nodata == float(limits.max):
+            nodata = limits.max  # which a float of 64 bits rounds up
         if nodata != int(nodata) or not limits.min <= nodata <= limits.max:
             return  # no pixel of this type can have that value
         nodata = int(nodata)

@@ -5,9 +5,8 @@ the written guides of 2025 call a hook by another name, the docstring at its def
 """
 
 import logging
-import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 from torch import nn
@@ -32,7 +31,6 @@ from vllm.model_executor.layers.linear import (
 from vllm.model_executor.layers.pooler import Pooler, PoolingParamsUpdate
 from vllm.model_executor.layers.pooler.tokwise import AllPool
 from vllm.model_executor.model_loader.weight_utils import default_weight_loader
-from vllm.model_executor.models.config import VerifyAndUpdateConfig
 from vllm.model_executor.models.interfaces import (
     IsAttentionFree,
     MultiModalEmbeddings,
@@ -72,19 +70,12 @@ from vllm.multimodal.processing import (
     TimingContext,
 )
 from vllm.multimodal.processing.processor import PromptIndex
-from vllm.platforms import current_platform
-from vllm.triton_utils import HAS_TRITON
 from vllm.v1.pool.metadata import PoolingMetadata
 
 from vllm_raster_model.errors import RasterModelError
 
-if TYPE_CHECKING:
-    from vllm.config import ModelConfig
-
 # Under vLLM's own logger, so that it is shown where and how vLLM's lines are.
 logger = logging.getLogger("vllm.raster.model")
-
-_RUNNER_SWITCH = "VLLM_USE_V2_MODEL_RUNNER"
 
 
 class VllmLayers:
@@ -108,71 +99,6 @@ class VllmLayers:
     def attention(self, heads: int, head_width: int, *, prefix: str) -> nn.Module:
         """See `Layers.attention`."""
         return MMEncoderAttention(heads // self.parallel_size, head_width, prefix=prefix)
-
-
-class ServingDefaults(VerifyAndUpdateConfig):
-    """What the engine must know before it starts.
-
-    An entry of vLLM's `MODELS_CONFIG_MAP`, made by `vllm_raster_model.registration`.
-    """
-
-    cpu_cache_bytes = 1 << 30
-
-    @classmethod
-    def verify_and_update_model_config(cls, model_config: "ModelConfig") -> None:
-        """Sets what vLLM would otherwise choose as for a text model."""
-        if model_config.dtype != torch.float32:
-            # Maps pass through the model's dtype: in half precision 70000 is infinite.
-            logger.info("Serving in float32, not %s: it carries the maps.", model_config.dtype)
-            model_config.dtype = torch.float32
-        multimodal = model_config.multimodal_config
-        if multimodal is not None and multimodal.mm_processor_cache_gb:
-            logger.info("No multimodal processor cache: windows do not come twice.")
-            multimodal.mm_processor_cache_gb = 0
-        if current_platform.is_cpu() and not model_config.enforce_eager:
-            logger.info("No compilation on a CPU, which would take most of the start.")
-            model_config.enforce_eager = True
-
-    @classmethod
-    def verify_and_update_config(cls, vllm_config: VllmConfig) -> None:
-        """Sets the cache of keys and values on a CPU, unless it is set.
-
-        vLLM's CPU worker would refuse to start wherever 92 % of the memory are not free.
-
-        Raises:
-            RasterModelError: Adapters are asked for where vLLM cannot apply them.
-        """
-        if getattr(vllm_config, "lora_config", None) and not current_platform.is_cpu():
-            # vLLM's kernels would say so by an assertion without a word.
-            raise RasterModelError(
-                "vLLM applies LoRA adapters in float32 on a CPU only, and maps are served in "
-                "float32: merge the adapter into the checkpoint's weights, or leave out "
-                "--enable-lora"
-            )
-        cache = vllm_config.cache_config
-        if current_platform.is_cpu() and cache.kv_cache_memory_bytes is None:
-            cache.kv_cache_memory_bytes = cls.cpu_cache_bytes
-
-
-class PlainServingDefaults(ServingDefaults):
-    """The same for the class without a language model, which has no such cache."""
-
-    cpu_cache_bytes = 1 << 20
-
-    @classmethod
-    def verify_and_update_model_config(cls, model_config: "ModelConfig") -> None:
-        """Also asks for the model runner that is known to work, and the renderer."""
-        super().verify_and_update_model_config(model_config)
-        if model_config.skip_tokenizer_init and model_config.tokenizer_mode == "auto":
-            # vLLM's own for models without a tokenizer: the usual one tries its chat template.
-            model_config.tokenizer_mode = "terratorch"
-        if HAS_TRITON and _RUNNER_SWITCH not in os.environ:
-            logger.info(
-                "Asking for vLLM's first model runner: no attention-free model was seen to work "
-                "on the second one yet. Set %s to choose.",
-                _RUNNER_SWITCH,
-            )
-            os.environ[_RUNNER_SWITCH] = "0"
 
 
 def load_parameter(parameter: torch.Tensor, weight: torch.Tensor) -> None:
@@ -298,7 +224,6 @@ __all__ = [
     "MultiModalKwargsItems",
     "MultiModelKeys",
     "PlaceholderRange",
-    "PlainServingDefaults",
     "Pooler",
     "PoolingMetadata",
     "PoolingParamsUpdate",
@@ -310,7 +235,6 @@ __all__ = [
     "PromptReplacement",
     "PromptUpdate",
     "PromptUpdateDetails",
-    "ServingDefaults",
     "SupportsLoRA",
     "SupportsMultiModal",
     "TimingContext",

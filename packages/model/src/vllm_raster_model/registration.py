@@ -47,7 +47,7 @@ def _register_with_vllm() -> None:
     from vllm import ModelRegistry
     from vllm.model_executor.models.config import MODELS_CONFIG_MAP
 
-    from vllm_raster_model.engine import ServingDefaults
+    from vllm_raster_model.engine_defaults import ServingDefaults
     from vllm_raster_model.engine_reading import (
         know_variable,
         load_weights_with,

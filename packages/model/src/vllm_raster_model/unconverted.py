@@ -16,7 +16,8 @@ from transformers import PreTrainedConfig
 
 from vllm_raster_model.checkpoints.foreign import ForeignCheckpoint
 from vllm_raster_model.checkpoints.sources import find_source
-from vllm_raster_model.engine import PlainServingDefaults, VllmConfig, logger
+from vllm_raster_model.engine import VllmConfig, logger
+from vllm_raster_model.engine_defaults import PlainServingDefaults
 from vllm_raster_model.engine_reading import FileLoader, ParserOverAnother, do_without_tokenizer
 from vllm_raster_model.errors import ContractError
 from vllm_raster_model.unconverted_config import UnconvertedConfig

@@ -1,0 +1,100 @@
+"""What the engine must know before it starts; a part of the seam to vLLM."""
+
+import os
+from typing import TYPE_CHECKING
+
+import torch
+from vllm.model_executor.models.config import VerifyAndUpdateConfig
+from vllm.platforms import current_platform
+from vllm.triton_utils import HAS_TRITON
+
+from vllm_raster_model.engine import VllmConfig, logger
+from vllm_raster_model.errors import RasterModelError
+
+if TYPE_CHECKING:
+    from vllm.config import ModelConfig
+
+_RUNNER_SWITCH = "VLLM_USE_V2_MODEL_RUNNER"
+_THREADS_SWITCHES = ("VLLM_CPU_OMP_THREADS_BIND", "VLLM_CPU_NUM_OF_RESERVED_CPU", "OMP_NUM_THREADS")
+_FEW_CORES = 8
+
+
+class ServingDefaults(VerifyAndUpdateConfig):
+    """What the engine must know before it starts.
+
+    An entry of vLLM's `MODELS_CONFIG_MAP`, made by `vllm_raster_model.registration`.
+    """
+
+    cpu_cache_bytes = 1 << 30
+
+    @classmethod
+    def verify_and_update_model_config(cls, model_config: "ModelConfig") -> None:
+        """Sets what vLLM would otherwise choose as for a text model."""
+        if model_config.dtype != torch.float32:
+            # Maps pass through the model's dtype: in half precision 70000 is infinite.
+            logger.info("Serving in float32, not %s: it carries the maps.", model_config.dtype)
+            model_config.dtype = torch.float32
+        multimodal = model_config.multimodal_config
+        if multimodal is not None and multimodal.mm_processor_cache_gb:
+            logger.info("No multimodal processor cache: windows do not come twice.")
+            multimodal.mm_processor_cache_gb = 0
+        if current_platform.is_cpu():
+            _use_few_cores()
+            if not model_config.enforce_eager:
+                logger.info("No compilation on a CPU, which would take most of the start.")
+                model_config.enforce_eager = True
+
+    @classmethod
+    def verify_and_update_config(cls, vllm_config: VllmConfig) -> None:
+        """Sets the cache of keys and values on a CPU, unless it is set.
+
+        vLLM's CPU worker would refuse to start wherever 92 % of the memory are not free.
+
+        Raises:
+            RasterModelError: Adapters are asked for where vLLM cannot apply them.
+        """
+        if getattr(vllm_config, "lora_config", None) and not current_platform.is_cpu():
+            # vLLM's kernels would say so by an assertion without a word.
+            raise RasterModelError(
+                "vLLM applies LoRA adapters in float32 on a CPU only, and maps are served in "
+                "float32: merge the adapter into the checkpoint's weights, or leave out "
+                "--enable-lora"
+            )
+        cache = vllm_config.cache_config
+        if current_platform.is_cpu() and cache.kv_cache_memory_bytes is None:
+            cache.kv_cache_memory_bytes = cls.cpu_cache_bytes
+
+
+class PlainServingDefaults(ServingDefaults):
+    """The same for the class without a language model, which has no such cache."""
+
+    cpu_cache_bytes = 1 << 20
+
+    @classmethod
+    def verify_and_update_model_config(cls, model_config: "ModelConfig") -> None:
+        """Also asks for the model runner that is known to work, and the renderer."""
+        super().verify_and_update_model_config(model_config)
+        if model_config.skip_tokenizer_init and model_config.tokenizer_mode == "auto":
+            # vLLM's own for models without a tokenizer: the usual one tries its chat template.
+            model_config.tokenizer_mode = "terratorch"
+        if HAS_TRITON and _RUNNER_SWITCH not in os.environ:
+            logger.info(
+                "Asking for vLLM's first model runner: no attention-free model was seen to work "
+                "on the second one yet. Set %s to choose.",
+                _RUNNER_SWITCH,
+            )
+            os.environ[_RUNNER_SWITCH] = "0"
+
+
+def _use_few_cores() -> None:
+    """Has the network use all cores where there are few.
+
+    vLLM keeps one for its scheduler, which is half of the speed where there are two.
+    """
+    cores = len(os.sched_getaffinity(0))
+    if cores > _FEW_CORES or any(one in os.environ for one in _THREADS_SWITCHES):
+        return
+    logger.info(
+        "Using all %d cores for the network. Set %s to choose.", cores, _THREADS_SWITCHES[0]
+    )
+    os.environ[_THREADS_SWITCHES[0]] = "nobind"
