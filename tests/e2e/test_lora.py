@@ -36,7 +36,7 @@ CHECKPOINT = TESTS / "checkpoints" / "instructed"
 PAGE = (TESTS.parent / "docs" / "instructions.md").read_text()
 # One reaches all that can be reached, one is of another rank and leaves most of it alone.
 ADAPTERS: dict[str, dict[str, Any]] = {
-    "snow": {"targets": TARGETS, "seed": 1},
+    "orchards": {"targets": TARGETS, "seed": 1},
     "sand": {"targets": ("k_proj", "up_proj"), "rank": 7, "spread": 0.4, "seed": 2},
 }
 # A window that needs no blending.
@@ -143,7 +143,7 @@ def ask(server: LocalServer, model: str | None, words: str) -> Values:
 
 
 def test_requests_at_once_get_their_own_answers(server: LocalServer, adapters: list[Path]) -> None:
-    names: list[str | None] = [None, "snow", "sand"]
+    names: list[str | None] = [None, "orchards", "sand"]
     words = ["find the trees", "where is water"]
     checkpoints = dict(zip(names, [CHECKPOINT, *adapters[1::2]], strict=True))
     right = {(one, said): in_pytorch(checkpoints[one], said) for one in names for said in words}
@@ -165,7 +165,7 @@ def test_the_page_asks_for_an_adapter(server: LocalServer, folder: Path) -> None
         timeout=120,
         env={**os.environ, "PYTHONWARNINGS": "ignore"},
     )
-    found = values_of((folder / "out" / "snow.tif").read_bytes())
+    found = values_of((folder / "out" / "orchards.tif").read_bytes())
     with RasterClient(server.url, timeout=300) as client:
         town = TESTS / "data" / "sentinel2_town_4band.tif"
         without = values_of(client.map(town, prompt="find the trees").data)
