@@ -87,11 +87,61 @@ def test_conversion_as_the_page_on_terratorch_says(folder: Path) -> None:
     assert len(printed) == 4
     assert "449,492 parameters" in printed[0]
     assert "IdentityDecoder" in printed[2]
-    (compared,) = [run(folder, one) for one in commands("terratorch.md", "python")]
-    assert float(compared.split()[2]) < 1e-4
-    assert "100.00% of the pixels have the same class" in compared
+    (difference,) = [run(folder, one) for one in commands("terratorch.md", "python")]
+    assert float(difference.split()[2]) < 1e-4
+    assert "100.00% of the pixels have the same class" in difference
     features = load_file(folder / "out" / "features" / "model.safetensors")
     assert features["predictor.network.encoder.cls_token"].shape == (1, 1, 192)
+
+
+LANDCOVER = "tests/fixtures/terratorch/landcover_identity"
+FLOODS = "tests/fixtures/terratorch/floods_upernet"
+SAID = "--mean 0 --std 1 --scale 1 --nodata-fill 0"
+
+
+def compared(folder: Path, arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "examples/compare_with_terratorch.py", *arguments.split()],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def test_comparing_a_network_that_is_told_less(folder: Path) -> None:
+    convert = f".venv/bin/vllm-raster-model convert {FLOODS} out/untold {SAID}"
+    run(folder, f"{convert} --coordinates none")
+    less = compared(folder, f"out/untold {FLOODS}/case.safetensors")
+    assert less.returncode == 1
+    assert (
+        "the case has location_coords, the checkpoint is not told the location: convert with "
+        "--coordinates time,location" in less.stdout
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (f"nowhere {LANDCOVER}/case.safetensors", "nowhere is no checkpoint: "),
+        (f"{LANDCOVER} {LANDCOVER}/case.safetensors", f"{LANDCOVER} is not converted: "),
+        ("tests/checkpoints/land_cover nowhere", "nowhere cannot be read as safetensors: "),
+        (
+            f"tests/checkpoints/land_cover {LANDCOVER}/case.safetensors",
+            "The case is of another network: it has 6 bands and 1 dates, the checkpoint takes",
+        ),
+        (
+            "tests/checkpoints/land_cover tests/checkpoints/land_cover/model.safetensors",
+            "model.safetensors has no expected and no pixel_values",
+        ),
+    ],
+)
+def test_comparing_what_cannot_be_compared(folder: Path, arguments: str, said: str) -> None:
+    done = compared(folder, arguments)
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_conversion_as_the_page_on_checkpoints_says(folder: Path) -> None:

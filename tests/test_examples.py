@@ -344,27 +344,32 @@ def test_wordings_of_a_target_replace_those_that_were_there(
     assert known == {**before, "trees": ["the trees"]}
 
 
+def patches(seed: int, rows: int, columns: int) -> Any:
+    """Three bands of patches of 16 pixels, each of one value."""
+    values = np.random.default_rng(seed).integers(0, 4000, (3, rows, columns))
+    return values.astype(np.uint16).repeat(16, axis=1).repeat(16, axis=2)
+
+
 def test_a_checkpoint_of_ones_own(folder: Path, tmp_path: Path, train: Callable[..., str]) -> None:
     """What the page writes takes other bands, another tile and template, and can be taught."""
     page = (ROOT / "docs" / "instructions.md").read_text().split("## A checkpoint of your own")[1]
     (program, *_) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, timeout=120)
     for name in "ab":
-        image = np.random.default_rng(ord(name)).integers(0, 4000, (3, 70, 50))
+        image = patches(ord(name), 5, 4)[:, :70, :50]
         put(folder, f"images/{name}.tif", image, dtype="uint16")
         put(folder, f"masks/bright/{name}.tif", image[1] > 2000)
     words(folder, {"bright": ["what shines"]})
     out, start = tmp_path / "out", tmp_path / "start"
-    given = ["--start", start, "--steps", "100", "--batch", "2", "--side", "32", "--rate", "5e-3"]
+    given = ["--start", start, "--steps", "100", "--batch", "4", "--side", "48", "--rate", "5e-3"]
     printed = train(folder, out, *given)
     losses = [float(one) for one in re.findall(r", loss (\S+) ", printed)]
-    assert losses[0] > 0.6
-    assert losses[-1] < 0.5
+    assert losses[-1] < 0.8 * losses[0], losses
     model = InstructedRasterForImageToImage.from_pretrained(out).eval()
     assert model.config.contract.instructions.template == "map {instruction}<image>"
     assert model.config.contract.instructions.wordings["bright"] == ("what shines",)
     processor = RasterProcessor.from_pretrained(out)
-    pixels = np.random.default_rng(1).integers(0, 4000, (3, 192, 192)).astype(np.uint16)
+    pixels = patches(0, 12, 12)
     text = "map what shines<image>"
     assert processor.tokenizer.unk_token_id not in processor.tokenizer(text)["input_ids"]
     with torch.inference_mode():
@@ -372,7 +377,9 @@ def test_a_checkpoint_of_ones_own(folder: Path, tmp_path: Path, train: Callable[
     assert np.mean((found[0].numpy() > 0.5) == (pixels[1] > 2000)) > 0.8
 
 
-def test_a_template_s_words_are_added(folder: Path, tmp_path: Path, train: Callable[..., str]) -> None:
+def test_a_template_s_words_are_added(
+    folder: Path, tmp_path: Path, train: Callable[..., str]
+) -> None:
     start = Path(shutil.copytree(START, tmp_path / "start"))
     config = json.loads((start / "config.json").read_text())
     config["raster"]["instructions"]["template"] = "<bos>Please paint {instruction}: <image> now"

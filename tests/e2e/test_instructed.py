@@ -16,6 +16,7 @@ import torch
 from vllm_raster_io import LocalServer, RasterClient, ServiceError
 from vllm_raster_model.processor import RasterProcessor
 from vllm_raster_model.pytorch import InstructedRasterForImageToImage
+from vllm_raster_model.tokenizer import with_words
 
 from ..checkpoints.instructions import MASKS, TARGETS, UNSEEN, WORDINGS
 from ..checkpoints.land_cover_labels import HELD_OUT, index_labels
@@ -201,3 +202,28 @@ def test_two_images_in_a_prompt(tmp_path: Path) -> None:
 def read(path: Path) -> Values:
     with rasterio.open(path) as dataset:
         return dataset.read()
+
+
+def test_a_checkpoint_with_new_words_is_served(tmp_path: Path) -> None:
+    model = InstructedRasterForImageToImage.from_pretrained(CHECKPOINT).eval()
+    processor = RasterProcessor.from_pretrained(CHECKPOINT)
+    torch.manual_seed(0)
+    processor.tokenizer = with_words(processor.tokenizer, ["snow and ice, anywhere"])
+    model.resize_token_embeddings(len(processor.tokenizer))
+    with torch.no_grad():
+        model.get_input_embeddings().weight[-4:].normal_(std=0.1)
+    model.save_pretrained(tmp_path / "grown")
+    processor.save_pretrained(tmp_path / "grown")
+    content = make_raster(height=96, width=128, crs=None)
+    (tmp_path / "scene.tif").write_bytes(content)
+    with LocalServer(tmp_path / "grown") as server, RasterClient(server.url, timeout=300) as client:
+        answers = {one: client.map(content, prompt=one) for one in ("snow", "find ice", "trees")}
+    item = {"pixel_values": read(tmp_path / "scene.tif")}
+    for words, result in answers.items():
+        assert not [one for one in result.answer.effective.notes if "know" in one]
+        with torch.inference_mode():
+            (expected,) = model(**processor(images=item, text=f"{words}<image>"))
+        with rasterio.open(io.BytesIO(result.data)) as dataset:
+            np.testing.assert_allclose(dataset.read(), expected, atol=1e-4)
+    first, second = (one.data for one in list(answers.values())[:2])
+    assert first != second

@@ -35,6 +35,12 @@ class TestByName:
     def test_wherever_they_stand(self, names: list[str | None], indices: tuple[int, ...]) -> None:
         assert chosen(filled(len(names), names)) == BandChoice(indices, "names")
 
+    def test_a_file_of_more_dates_than_one(self) -> None:
+        found = chosen(filled(12, ["NIR", "RED", "GREEN", "BLUE"] * 3))
+        assert found.indices == (3, 2, 1, 0)
+        (note,) = found.notes
+        assert note.startswith("Each of the bands' names stands 3 times in the file and the first")
+
     def test_case_as_unicode_has_it(self) -> None:
         content = filled(2, ["GRÜN", "STRASSE"])
         assert chosen(content, ("straße", "grün")) == BandChoice((1, 0), "names")

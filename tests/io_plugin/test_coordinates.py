@@ -190,7 +190,16 @@ class TestPlaces:
             np.testing.assert_allclose(item["location_coords"], expected, rtol=0, atol=1e-9)
         assert answer.effective.coordinates == ["location"]
         assert answer.effective.location_by == "georeference"
+        middle = from_utm(600_650, 5_299_500, 9)
+        np.testing.assert_allclose(answer.effective.location, middle, rtol=0, atol=1e-9)
         assert answer.effective.notes == []
+
+    def test_the_middle_of_a_part(self) -> None:
+        content = make_raster(height=100, width=130)
+        (item,), answer = served(content, PLACE, window=[20, 40, 32, 16])
+        middle = from_utm(600_000 + 10 * 36, 5_300_000 - 10 * 48, 9)
+        np.testing.assert_allclose(answer.effective.location, middle, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(item["location_coords"], middle, rtol=0, atol=1e-9)
 
     @pytest.mark.parametrize(
         ("crs", "x", "y", "expected"),
@@ -293,12 +302,14 @@ class TestPlaces:
         assert "location_coords" not in item
         assert answer.effective.coordinates == []
         assert answer.effective.location_by is None
+        assert answer.effective.location is None
         (note,) = answer.effective.notes
         assert "location is unknown" in note
         assert "`location`" in note
         (item,), answer = served(content, PLACE, location=[-23.5, 14.25])
         assert item["location_coords"].tolist() == [-23.5, 14.25]
         assert answer.effective.location_by == "request"
+        assert answer.effective.location == [-23.5, 14.25]
         assert answer.effective.notes == []
 
     def test_the_request_tells_it_for_all_windows(self) -> None:

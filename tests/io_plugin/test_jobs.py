@@ -255,6 +255,7 @@ class TestAnswer:
                 "dates": None,
                 "dates_by": None,
                 "location_by": None,
+                "location": None,
                 "prompt": None,
                 "notes": [],
             },

@@ -139,6 +139,10 @@ def test_one_date(tmp_path: Path) -> None:
     options = Options(nodata_fill=0.0, frames=1)
     checkpoint = read_checkpoint(save(tmp_path), options)
     assert maps(checkpoint, window(frames=1)).shape == (1, 32, 4, 4)
+    assert checkpoint.said == [
+        "The file was trained with 2 dates; converted for 1 (--frames 2 for 2): its code of "
+        "positions is for 32 patches, 16 a date"
+    ]
 
 
 def test_what_is_left_out(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors import safe_open
@@ -61,6 +62,21 @@ def test_several_values_in_every_form(mean: list[str], tmp_path: Path) -> None:
     assert [one["name"] for one in whole["output"]["classes"]] == ["dry", "wet"]
 
 
+@pytest.mark.parametrize("names", [["dry land", "open water"], ["dry land,open water"]])
+def test_names_with_spaces(names: list[str], tmp_path: Path) -> None:
+    done = run("convert", FLOODS, tmp_path / "out", *SAID, "--classes", *names)
+    assert done.exit_code == 0, done.output
+    whole: Any = block(tmp_path / "out")
+    assert [one["name"] for one in whole["output"]["classes"]] == ["dry land", "open water"]
+
+
+def test_options_between_the_paths(tmp_path: Path) -> None:
+    done = run("convert", *SAID[:2], FLOODS, *SAID[2:4], tmp_path / "out", *SAID[4:])
+    assert done.exit_code == 0, done.output
+    whole: Any = block(tmp_path / "out")
+    assert (whole["input"]["mean"], whole["input"]["std"]) == ([0], [1])
+
+
 def test_what_is_missing_is_said_in_one_line(tmp_path: Path) -> None:
     done = run("convert", FLOODS, tmp_path / "out")
     assert done.exit_code == 1
@@ -80,6 +96,8 @@ def test_what_is_missing_is_said_in_one_line(tmp_path: Path) -> None:
         (["convert", FLOODS, "out", *SAID, "--overlap", "64"], 1, "overlap must be less than"),
         (["convert", FLOODS, "out", *SAID, "--mean", "x"], 1, "--mean must be numbers"),
         (["convert", FLOODS, "out", *SAID, "--mean", "1", "2"], 1, "--mean needs 1 number or one"),
+        (["convert", FLOODS, "out", *SAID, "--mean", "1,2"], 1, "6 bands, got 3: 0, 1, 2"),
+        (["convert", FLOODS, "out", *SAID, "--unit", "m"], 1, "--unit is for a regression"),
         (["convert", FLOODS], 2, "Missing argument"),
         (["convert", FLOODS, "out", "--scale", "x"], 2, "Invalid value"),
         (["convert", FLOODS, "out", "--tile", "0"], 2, "Invalid value"),
@@ -158,6 +176,8 @@ def test_inspect_what_was_converted(tmp_path: Path) -> None:
     )
     assert before["parameters"] == after["parameters"] == 449_492
     assert after["raster"]["input"]["bands"] == before["raster"]["input"]["bands"]
+    assert after["raster"]["tile"] == before["raster"]["tile"]
+    assert before["notes"] == []
 
 
 def test_help() -> None:

@@ -24,6 +24,8 @@ def test_bands(texts: list[str]) -> None:
         (["dry,open water"], ("dry", "open water")),
         (["dry", "open water"], ("dry", "open water")),
         (["dry water"], ("dry", "water")),
+        (["dry land", "open water"], ("dry land", "open water")),
+        (["dry land,open water"], ("dry land", "open water")),
         (["2"], ("class 0", "class 1")),
     ],
 )
@@ -42,6 +44,8 @@ def test_a_name_with_spaces_is_one_where_one_is_needed() -> None:
         ("bands", ["a,b,c"], "got 3"),
         ("classes", ["3"], "--classes must be the network's 2, got 3"),
         ("classes", [","], "got 0"),
+        ("classes", ["a b c"], r"got 3: \['a', 'b', 'c'\]"),
+        ("classes", ["a b", "c", "d"], r"got 3: \['a b', 'c', 'd'\] .*--classes 'a b,c d'"),
     ],
 )
 def test_numbers_that_do_not_fit(option: str, texts: list[str], message: str) -> None:

@@ -312,6 +312,47 @@ def test_coordinates_of_a_run(
     assert checkpoint.config.contract.input.coordinates == told
 
 
+@pytest.mark.parametrize("asked", [("time", "location"), ("location",), ()])
+def test_coordinates_that_were_asked_for_are_not_said_to_be_left_out(
+    asked: tuple[str, ...], tmp_path: Path
+) -> None:
+    arguments = model_arguments(backbone="prithvi_eo_v2_300_tl")
+    by_default = make_run(tmp_path / "1", arguments=arguments)
+    (note,) = by_default.facts.notes
+    assert "has encodings of time and location, but was not told in training" in note
+    assert "--coordinates time,location keeps them" in note
+    told = make_run(tmp_path / "2", Options(coordinates=asked), arguments=arguments)
+    assert told.config.contract.input.coordinates == asked
+    assert told.facts.notes == []
+
+
+def test_coordinates_that_the_encoder_has_no_encoding_of(tmp_path: Path) -> None:
+    options = Options(coordinates=("time",))
+    with pytest.raises(ContractError, match="prithvi_eo_v1_100 has no encoding of time"):
+        make_run(tmp_path, options, arguments=model_arguments(backbone="prithvi_eo_v1_100"))
+
+
+def test_a_tile_that_is_made_to_fit_is_told(tmp_path: Path) -> None:
+    checkpoint = make_run(tmp_path, Options(tile=50))
+    assert checkpoint.config.contract.tile.size == 64
+    assert checkpoint.facts.notes == [
+        "The tile of 50 pixels became 64: whole cells of 16, 16 or more"
+    ]
+
+
+def test_a_segmentation_has_no_unit(tmp_path: Path) -> None:
+    with pytest.raises(ContractError, match="--unit is for a regression's values"):
+        make_run(tmp_path, Options(unit="m"))
+
+
+def test_names_of_a_regressions_values(tmp_path: Path) -> None:
+    arguments = model_arguments(num_classes=None)
+    options = Options(classes=("height",), unit="m")
+    checkpoint = make_run(tmp_path, options, arguments=arguments, task="PixelwiseRegressionTask")
+    (band,) = checkpoint.config.contract.output.bands
+    assert (band.name, band.unit) == ("height", "m")
+
+
 def test_regression(tmp_path: Path) -> None:
     arguments = model_arguments(num_classes=None, head_channel_list=[8])
     options = Options(unit="Mg/ha")
@@ -347,16 +388,17 @@ def test_refused_tasks(changes: dict[str, Any], message: str, tmp_path: Path) ->
         ({"necks": [{"indices": [1]}]}, "must each have a name"),
         ({"backbone_vpt": True, "backbone_vpt_n_tokens": 4}, "prompt tuning is not supported"),
         ({"backbone_vit_adapter": True}, "the ViT adapter is not supported"),
-        ({"backbone_mystery": 1}, "backbone_ has mystery: not supported"),
+        ({"backbone_mystery": 1}, "model_args has backbone_mystery: not supported"),
         ({"mystery": 1}, "model_args has mystery: not supported"),
         ({"decoder_mystery": 1}, r"UperNetDecoder does not take \['mystery'\]"),
         ({"head_mystery": 1}, r"SegmentationHead does not take \['mystery'\]"),
-        ({"peft_config": {"method": "LORA"}}, "adapters are not supported"),
+        ({"peft_config": {"method": "LORA"}}, "model_args.peft_config: adapters are not"),
+        ({"backbone_peft_config": {"method": "LORA"}}, "backbone_peft_config: adapters are not"),
         ({"num_classes": None}, "must say num_classes"),
         ({"num_classes": "two"}, "num_classes must be a whole number from 1 to 65536, got 'two'"),
         ({"backbone_depth": 10**9}, "backbone_depth is out of all range: 1000000000"),
         ({"head_learned_upscale_layers": 1e99}, r"upscale_layers is out of all range: 1e\+99"),
-        ({"backbone_depth": 0}, "depth must be a whole number from 1"),
+        ({"backbone_depth": 0}, "model_args.backbone_depth must be a whole number from 1"),
         ({"backbone_embed_dim": 36}, "embed_dim must be a multiple of 16"),
         ({"backbone_coords_encoding": ["space"]}, "coords_encoding may have time and location"),
         ({"backbone_bands": ["RED", "RED"]}, "names a band twice"),

@@ -4,6 +4,7 @@ import copy
 import json
 import logging
 import pickle
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,13 @@ class TestConfiguration:
         assert config.contract.tile.size == 64
         assert [one.name for one in config.contract.output.classes] == ["class 0", "class 1"]
         assert model.max_model_len >= config.largest_grid.tokens
+
+    def test_said_as_the_page_says(self, folder: Path) -> None:
+        page = (STORED.parents[2] / "docs" / "checkpoints.md").read_text()
+        (said,) = re.findall(r"--hf-overrides \\\n  '(\{\"raster.*)'", page)
+        block = json.loads(said)["raster"]
+        contract = serve(folder, block).model_config.hf_config.contract
+        assert (contract.input.scale, contract.input.nodata_fill) == (0.0001, 0)
 
     def test_can_be_saved_as_one_of_ours(self, whole: Path) -> None:
         config = serve(whole).model_config.hf_config
@@ -233,7 +241,9 @@ class TestChoice:
 
     def test_by_the_environment(self, whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("VLLM_RASTER_TERRATORCH", "wrapper")
-        with pytest.raises(ImportError, match="timm"):
+        register()  # breaks no other model's start
+        monkeypatch.setattr("time.sleep", lambda seconds: None)  # vLLM tries again
+        with pytest.raises(ValueError, match="wrapper, which needs TerraTorch, and it is not"):
             serve(whole)
 
     @pytest.mark.usefixtures("terratorch_installed")

@@ -81,6 +81,11 @@ class Effective(BaseModel):
     location_by: Literal["request", "georeference"] | None = Field(
         default=None, description="What said where each window lies, if the network was told."
     )
+    location: list[float] | None = Field(
+        default=None,
+        description="Latitude and longitude of the middle of what was mapped, as the network was "
+        "told it; each window has its own. Null where it was told none.",
+    )
     prompt: str | None = Field(default=None, description="The instruction, where there was one.")
     notes: list[str] = Field(default=[], description="What was unknown or looks odd.")
 

@@ -62,7 +62,9 @@ def choose_bands(
         return _asked_by_name(scene, colours, wanted, bands, dates)
     found = match(wanted, _names(scene), dates)
     if found is not None:
-        return BandChoice(_by_date(found.places, dates), "names", found.notes)
+        places = _by_date(found.places, dates)
+        notes = found.notes if dates > 1 else (*found.notes, *_repeated(_names(scene), places))
+        return BandChoice(places, "names", notes)
     if _stands_in_order(scene, colours, wanted, dates):
         return BandChoice(tuple(colours), "order")
     takes = f"{len(wanted)} bands" if dates == 1 else f"{dates} dates of {len(wanted)} bands"
@@ -71,6 +73,19 @@ def choose_bands(
         f"{len(colours)} ({_named(scene, colours)}){_besides(scene)}. "
         "Name the file's bands as the checkpoint does, or give `bands` or `indices`"
     )
+
+
+def _repeated(names: Sequence[str | None], places: Sequence[int]) -> list[str]:
+    """Whether the file seems to hold more dates than are taken: each name stands several times."""
+    spelt = [(name or "").strip().casefold() for name in names]
+    times = {spelt.count(spelt[i]) for i in places}
+    if min(times) < 2:
+        return []
+    often = str(min(times)) if len(times) == 1 else f"{min(times)} to {max(times)}"
+    return [
+        f"Each of the bands' names stands {often} times in the file and the first was taken, for "
+        "one date of it is asked for. `indices` choose others"
+    ]
 
 
 def _names(scene: AnyScene) -> list[str | None]:

@@ -27,6 +27,8 @@ class Coordinates:
         places_by: What tells the places; None where nothing does.
         notes: What could not be told, or looks odd, in words for the client.
         first_day: Number of 1 January.
+        middle: Latitude and longitude of the middle of what is mapped, if places are told and
+            it has one.
     """
 
     dates: tuple[Dated, ...] | None
@@ -34,6 +36,7 @@ class Coordinates:
     places_by: Literal["request", "georeference"] | None
     notes: tuple[str, ...]
     first_day: int = 1
+    middle: list[float] | None = None
 
     def item(self, window: int) -> dict[str, Array]:
         """What goes into a window's image item, without what is unknown.
@@ -88,6 +91,7 @@ def find_coordinates(
     contract: InputContract,
     series: Series,
     middles: Sequence[tuple[float, float]],
+    middle: tuple[float, float],
 ) -> Coordinates:
     """Finds what the checkpoint takes, in the request and in the files.
 
@@ -96,6 +100,7 @@ def find_coordinates(
         contract: What the checkpoint takes.
         series: The files.
         middles: Row and column of the middle of each window, in the scene's pixels.
+        middle: That of all that is mapped.
 
     Raises:
         RequestError: The request gives what the checkpoint does not take, what is no date, or a
@@ -109,12 +114,21 @@ def find_coordinates(
                 "Leave it out"
             )
     notes: list[str] = []
-    dates = places = places_by = None
+    dates = places = places_by = whole = None
     if "time" in contract.coordinates:
         dates = _find_dates(request, contract, series, notes)
     if "location" in contract.coordinates:
         places, places_by = _find_places(request, series, middles, notes)
-    return Coordinates(dates, places, places_by, tuple(notes), contract.first_day)
+        if places_by == "request":
+            whole = list(request.location or ())
+        elif places_by is not None:
+            whole = _middle(series, middle)
+    return Coordinates(dates, places, places_by, tuple(notes), contract.first_day, whole)
+
+
+def _middle(series: Series, middle: tuple[float, float]) -> list[float] | None:
+    found = centres(series.dataset, [middle])
+    return None if found is None else [float(one) for one in found[0]]
 
 
 def _find_dates(

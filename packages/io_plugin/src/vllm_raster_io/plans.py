@@ -16,7 +16,7 @@ from vllm_raster_io.limits import LIMITS
 from vllm_raster_io.regions import find_region
 from vllm_raster_io.requests import RasterRequest
 from vllm_raster_io.series import Series
-from vllm_raster_io.tiling import Tiling
+from vllm_raster_io.tiling import Tiling, Window
 from vllm_raster_io.units import Units
 from vllm_raster_io.views import View
 
@@ -112,7 +112,9 @@ class Plan(Closing):
         LIMITS.check("score_bytes", self._score_bytes())
         self.windows = self.tiling.windows()
         middles = [self.view.in_scene(one) for one in self.windows]
-        self.coordinates = find_coordinates(request, contract.input, series, middles)
+        self.coordinates = find_coordinates(
+            request, contract.input, series, middles, _middle(self.region.window)
+        )
 
     def _score_bytes(self) -> int:
         """What is as large as the map in numbers and in memory at once."""
@@ -123,6 +125,10 @@ class Plan(Closing):
             height, width = self.map_size
             size += height * width * output.channels * _FLOAT_BYTES
         return size
+
+
+def _middle(window: Window) -> tuple[float, float]:
+    return window.row + window.height / 2, window.column + window.width / 2
 
 
 def _tiling(request: RasterRequest, contract: RasterContract, height: int, width: int) -> Tiling:

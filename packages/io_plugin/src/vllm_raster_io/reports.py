@@ -115,6 +115,7 @@ def _effective(plan: Plan) -> Effective:
         dates=told.days,
         dates_by=told.days_by,
         location_by=told.places_by,
+        location=told.middle,
         prompt=plan.instruction,
         notes=[*plan.remarks, *plan.series.notes, *told.notes],
     )

@@ -24,24 +24,30 @@ _SEVERAL = ("--bands", "--mean", "--std", "--classes", "--coordinates")
 
 
 class _SeveralValues(TyperCommand):
-    """Lets an option be followed by several values: `--mean 1 2 3` is `--mean 1,2,3`."""
+    """Lets an option be followed by several values: `--mean 1 2` is `--mean 1 --mean 2`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Joins what follows such an option, up to the next option."""
-        joined: list[str] = []
-        left = list(args)
+        """Repeats such an option for each value that follows it, up to the next option."""
+        flags = {"--help", *(o for one in self.params if _is_flag(one) for o in one.opts)}
+        repeated: list[str] = []
+        left, paths = list(args), 0
         while left:
             one = left.pop(0)
-            joined.append(one)
+            values: list[str] = []
             # Behind the two paths only: in front of them it is not told where the values end.
-            if one in _SEVERAL and sum(not a.startswith("--") for a in joined) >= 2:
-                values = []
-                while left and not left[0].startswith("--"):
+            most = len(left) if one in _SEVERAL and paths >= 2 else 1
+            if not one.startswith("--"):
+                paths += 1
+            elif one not in flags and "=" not in one:
+                while left and len(values) < most and not left[0].startswith("--"):
                     values.append(left.pop(0))
-                separator = "," if any("," in v for v in values) else " "
-                joined.extend([separator.join(values)] if values else [])
-        found: list[str] = super().parse_args(ctx, joined)
+            repeated.extend([f"{one}={value}" for value in values] or [one])
+        found: list[str] = super().parse_args(ctx, repeated)
         return found
+
+
+def _is_flag(parameter: Any) -> bool:
+    return bool(getattr(parameter, "is_flag", False))
 
 
 Source = Annotated[
@@ -61,7 +67,13 @@ Fill = Annotated[
 ]
 Tile = Annotated[int | None, typer.Option(min=1, help="Side of the largest window in pixels.")]
 Overlap = Annotated[int | None, typer.Option(min=0, help="Pixels that windows share.")]
-Classes = Annotated[list[str] | None, typer.Option(help="Names of the classes, or their number.")]
+Classes = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Names of the classes, or their number; of a regression, names of its values. "
+        "With spaces in them: 'dry land,open water'."
+    ),
+]
 Coordinates = Annotated[
     list[str] | None, typer.Option(help="What the network is told: time, location, none.")
 ]

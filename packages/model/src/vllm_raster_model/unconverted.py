@@ -37,16 +37,22 @@ def stands_in() -> str | None:
     """Tells whether, and then why, this package serves what names the wrapper.
 
     Raises:
-        ContractError: The environment variable has a value that means nothing.
+        ContractError: The environment variable has a value that means nothing, or asks for the
+            wrapper where TerraTorch is not installed.
     """
     choice = os.environ.get(SWITCH, "")
     if choice not in ("", "native", "wrapper"):
         raise ContractError(f"{SWITCH} must be `native` or `wrapper`, got {choice!r}")
     if choice == "native":
         return f"{SWITCH}=native asks for it"
-    if not choice and find_spec("terratorch") is None:
-        return "TerraTorch is not installed"
-    return None
+    if find_spec("terratorch") is not None:
+        return None
+    if choice == "wrapper":
+        raise ContractError(
+            f"{SWITCH}=wrapper asks for vLLM's wrapper, which needs TerraTorch, and it is not "
+            "installed. Install terratorch, or leave the variable out"
+        )
+    return "TerraTorch is not installed"
 
 
 def is_served_here() -> bool:

@@ -46,6 +46,7 @@ class Backbone:
         decoder_embed_dim: Width of the masked autoencoder's decoder.
         decoder_depth: Its number of blocks.
         decoder_num_heads: Its attention heads.
+        name: As the table has it.
     """
 
     embed_dim: int = 768
@@ -65,6 +66,7 @@ class Backbone:
     decoder_embed_dim: int = 512
     decoder_depth: int = 8
     decoder_num_heads: int = 16
+    name: str = ""
 
 
 def _told(backbone: Backbone) -> Backbone:
@@ -169,7 +171,7 @@ def read_backbone(name: str, arguments: Settings, frames: int | None = None) -> 
 
     Args:
         name: As in the configuration.
-        arguments: Without their prefix `backbone_`.
+        arguments: Without their prefix `backbone_`, which messages have.
         frames: Dates where the arguments say nothing; those of the pretraining if None.
 
     Raises:
@@ -178,8 +180,9 @@ def read_backbone(name: str, arguments: Settings, frames: int | None = None) -> 
     arguments.refuse_unknown(_READ | _UNUSED, "not supported for a Prithvi encoder")
     for key, what in (("vpt", "prompt tuning"), ("vit_adapter", "the ViT adapter")):
         if arguments.flag(key, False):
-            raise ContractError(f"{arguments.where}{key}: {what} is not supported")
-    base = BACKBONES[backbone_name(name)]
+            raise ContractError(f"{arguments.path(key)}: {what} is not supported")
+    known = backbone_name(name)
+    base = BACKBONES[known]
     tubelet_size, patch_size = _patch_size(arguments, base)
     return replace(
         base,
@@ -198,6 +201,7 @@ def read_backbone(name: str, arguments: Settings, frames: int | None = None) -> 
         decoder_embed_dim=arguments.whole("decoder_embed_dim") or base.decoder_embed_dim,
         decoder_depth=arguments.whole("decoder_depth") or base.decoder_depth,
         decoder_num_heads=arguments.whole("decoder_num_heads") or base.decoder_num_heads,
+        name=known,
     )
 
 
@@ -209,7 +213,7 @@ def published_bands(bands: BandList) -> BandList:
 def _bands(arguments: Settings) -> BandList | None:
     for key in ("bands", "model_bands"):
         if listed := arguments.items(key):
-            return BandList.of(f"{arguments.where}{key}", listed)
+            return BandList.of(arguments.path(key), listed)
     return None
 
 
@@ -221,7 +225,7 @@ def _patch_size(arguments: Settings, base: Backbone) -> tuple[int, int]:
         return dates, arguments.whole("patch_size") or base.patch_size
     first, *sides = _sides(arguments, "patch_size", 3)
     if sides[0] != sides[1]:
-        raise ContractError(f"{arguments.where}patch_size must be square, got {shown(value)}")
+        raise ContractError(f"{arguments.path('patch_size')} must be square, got {shown(value)}")
     return first, sides[0]
 
 
@@ -239,8 +243,8 @@ def _image_size(arguments: Settings) -> int | list[int] | None:
 def _sides(arguments: Settings, key: str, count: int) -> list[int]:
     listed = arguments.items(key) or []
     if len(listed) != count:
-        raise ContractError(f"{arguments.where}{key} must be {count} numbers, got {shown(listed)}")
-    return [Settings(arguments.where, {key: one}).whole(key) or 1 for one in listed]
+        raise ContractError(f"{arguments.path(key)} must be {count} numbers, got {shown(listed)}")
+    return [replace(arguments, values={key: one}).whole(key) or 1 for one in listed]
 
 
 def _coordinates(arguments: Settings, default: tuple[str, ...]) -> tuple[str, ...]:
@@ -249,7 +253,7 @@ def _coordinates(arguments: Settings, default: tuple[str, ...]) -> tuple[str, ..
         return default
     if unknown := [one for one in listed if one not in ("time", "location")]:
         raise ContractError(
-            f"{arguments.where}coords_encoding may have time and location, got {shown(unknown)}"
+            f"{arguments.path('coords_encoding')} may have time and location, got {shown(unknown)}"
         )
     return tuple(one for one in ("time", "location") if one in listed)
 
@@ -260,7 +264,7 @@ def _out_indices(arguments: Settings) -> tuple[int, ...] | None:
         return None
     if not listed or not all(isinstance(i, int) and not isinstance(i, bool) for i in listed):
         raise ContractError(
-            f"{arguments.where}out_indices must be whole numbers, got {shown(listed)}"
+            f"{arguments.path('out_indices')} must be whole numbers, got {shown(listed)}"
         )
     return tuple(listed)
 

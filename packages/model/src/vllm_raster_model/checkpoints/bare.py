@@ -58,6 +58,8 @@ def bare_facts(source: Source, options: Options, stored: Mapping[str, torch.Tens
         patch=backbone.patch_size,
         bands=bands.names,
         coordinates=backbone.coordinates,
+        encodings=backbone.coordinates,
+        encoder=name,
         mean=backbone.mean,
         std=backbone.std,
         # The published statistics are those of the stored counts, reflectance times 10,000.

@@ -30,6 +30,8 @@ class Facts:
         bands: Their names.
         frames: Dates in one input.
         coordinates: What else the network is told.
+        encoder: Its encoder, for people.
+        encodings: What else the network can be told.
         first_day: Number of 1 January among the days of a year.
         mean: One number a band, or one list a band of one number a date.
         std: Like `mean`.
@@ -55,6 +57,8 @@ class Facts:
     patch: int
     bands: tuple[str, ...] | None = None
     coordinates: tuple[str, ...] = ()
+    encoder: str = "the network"
+    encodings: tuple[str, ...] = ()
     first_day: int = 1
     mean: Statistics | None = None
     std: Statistics | None = None
@@ -80,17 +84,35 @@ class Facts:
             if (given := getattr(options, name)) is not None:
                 self._check_count(name, given)
                 setattr(self, name, given)
-        for name in ("scale", "offset", "nodata_fill", "tile", "overlap", "coordinates", "unit"):
+        if options.unit is not None and self.kind == "classes":
+            raise ContractError("--unit is for a regression's values; this network gives classes")
+        self._take_coordinates(options.coordinates)
+        for name in ("scale", "offset", "nodata_fill", "tile", "overlap", "unit"):
             if (given := getattr(options, name)) is not None:
                 setattr(self, name, given)
         if options.classes is not None:
             self.channel_names = options.named("classes", options.classes, self.channels)
 
+    def _take_coordinates(self, given: tuple[str, ...] | None) -> None:
+        if given is not None:
+            if unable := [one for one in given if one not in self.encodings]:
+                raise ContractError(
+                    f"{self.encoder} has no encoding of {' and '.join(unable)}: leave it out of "
+                    "--coordinates"
+                )
+            self.coordinates = given
+        elif left_out := [one for one in self.encodings if one not in self.coordinates]:
+            self.notes.append(
+                f"The network has encodings of {' and '.join(left_out)}, but was not told in "
+                "training: they are left out "
+                f"(--coordinates {','.join(self.encodings)} keeps them)"
+            )
+
     def _check_count(self, name: str, given: Sequence[float]) -> None:
         if len(given) not in (1, self.band_count):
             raise ContractError(
                 f"--{name} needs 1 number or one for each of the {self.band_count} bands, "
-                f"got {len(given)}"
+                f"got {len(given)}: {', '.join(f'{one:g}' for one in given[:12])}"
             )
 
     def missing(self) -> list[str]:
@@ -116,21 +138,20 @@ class Facts:
                 dtype="float32",
             )
             # Reads the block, so that what cannot be is found here.
-            _ = config.contract
+            tile = config.contract.tile
+            if self.tile is not None and tile.size != self.tile:
+                self._note(
+                    f"The tile of {self.tile} pixels became {tile.size}: whole cells of "
+                    f"{tile.multiple_of}, {tile.minimum} or more"
+                )
             return config
 
+    def _note(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes.append(note)
+
     def _block(self) -> dict[str, Any]:
-        geometry = self._geometry()
-        tile, cell = self.tile or 1, lcm(self.patch, geometry.multiple, geometry.downscale)
-        size = max(_up(tile, cell), _up(geometry.minimum, cell))
-        overlap = self.overlap
-        if overlap is None:
-            overlap = size // _OVERLAP // geometry.downscale * geometry.downscale
-        output: dict[str, Any] = {"kind": self.kind}
-        if geometry.upscale != 1:
-            output["upscale"] = geometry.upscale
-        if geometry.downscale != 1:
-            output["downscale"] = geometry.downscale
+        tile, scales = self.sizes()
         return {
             "version": 1,
             "input": {
@@ -144,14 +165,26 @@ class Facts:
                 "coordinates": list(self.coordinates),
                 "first_day": self.first_day,
             },
-            "tile": {
-                "size": size,
-                "multiple_of": cell,
-                "minimum": _up(geometry.minimum, cell),
-                "overlap": overlap,
-            },
-            "output": output | self._channels(),
+            "tile": tile,
+            "output": {"kind": self.kind, **scales, **self._channels()},
         }
+
+    def sizes(self) -> tuple[dict[str, int], dict[str, int]]:
+        """The `tile` of the `raster` block, and the scales of its `output`.
+
+        Without a tile, its size and overlap are not among them.
+        """
+        geometry = self._geometry()
+        cell = lcm(self.patch, geometry.multiple, geometry.downscale)
+        tile = {"multiple_of": cell, "minimum": _up(geometry.minimum, cell)}
+        if self.tile is not None:
+            size = max(_up(self.tile, cell), tile["minimum"])
+            overlap = self.overlap
+            if overlap is None:
+                overlap = size // _OVERLAP // geometry.downscale * geometry.downscale
+            tile = {"size": size, **tile, "overlap": overlap}
+        scales = {"upscale": geometry.upscale, "downscale": geometry.downscale}
+        return tile, {name: one for name, one in scales.items() if one != 1}
 
     def _geometry(self) -> Any:
         """Which windows the network takes, and how fine its answer is."""

@@ -33,14 +33,21 @@ class ForeignCheckpoint:
         source: Its files.
         facts: What is known of it.
         config: The configuration to serve it with.
-        notes: What a person should know of it, after `weights` also what was left out.
+        said: What a person should know of it, after `weights` also of the positions.
+        left_out: After `weights`, what was left out of them.
     """
 
     source: Source
     facts: Facts
     config: RasterConfig
-    notes: list[str] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
     stored: Mapping[str, torch.Tensor] | None = field(default=None, repr=False)
+    left_out: list[str] = field(default_factory=list)
+
+    @property
+    def notes(self) -> list[str]:
+        """All of it."""
+        return [*self.said, *self.left_out]
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """The weights under the names of a served checkpoint, floats in float32.
@@ -50,9 +57,9 @@ class ForeignCheckpoint:
         """
         stored = self.stored or read_tensors(self.source.weights)
         named = named_weights(self.source, self.facts, stored)
-        notes = [*named.notes, *_note_positions(self.facts, stored)]
-        self.notes = [*self.facts.notes, *notes]
-        for note in notes:
+        positions = _note_positions(self.source, self.facts, stored)
+        self.said, self.left_out = [*self.facts.notes, *positions], named.notes
+        for note in (*named.notes, *positions):
             _log.info("%s", note)
         wanted = _wanted(self.config)
         _check(wanted, {name: stored[key].shape for name, key in named.weights.items()})
@@ -69,19 +76,28 @@ def named_weights(source: Source, facts: Facts, stored: Mapping[str, torch.Tenso
     return backbone_names(stored, facts.coordinates, with_decoder=whole)
 
 
-def _note_positions(facts: Facts, stored: Mapping[str, torch.Tensor]) -> list[str]:
+def _note_positions(source: Source, facts: Facts, stored: Mapping[str, torch.Tensor]) -> list[str]:
     """Whether the code of positions that is computed has the size of the one that is stored."""
     network = facts.network
     size = network["image_size"]
     sides = [size, size] if isinstance(size, int) else size
-    expected = 1 + facts.frames // network["tubelet_size"] * math.prod(
-        one // network["patch_size"] for one in sides
-    )
+    tubelet, a_date = network["tubelet_size"], math.prod(s // network["patch_size"] for s in sides)
+    expected = facts.frames // tubelet * a_date
     for name, one in stored.items():
-        if name.rpartition(".")[2] == "pos_embed" and one.ndim == 3 and one.shape[1] != expected:
+        if name.rpartition(".")[2] != "pos_embed" or one.ndim != 3:
+            continue
+        found = one.shape[1] - 1
+        if source.kind == "bare" and found > 0 and found != expected and found % a_date == 0:
+            dates = found // a_date * tubelet
             return [
-                f"The stored code of positions is for {one.shape[1] - 1} patches, the "
-                f"configuration (image size, dates) makes it for {expected - 1}"
+                f"The file was trained with {dates} date{'s' * (dates > 1)}; converted for "
+                f"{facts.frames} (--frames {dates} for {dates}): its code of positions is for "
+                f"{found} patches, {a_date} a date"
+            ]
+        if found != expected:
+            return [
+                f"The stored code of positions is for {found} patches, the configuration (image "
+                f"size, dates) makes it for {expected}"
             ]
     return []
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vllm_raster_model.checkpoints.facts import Facts
+from vllm_raster_model.checkpoints.facts import Facts, building
 from vllm_raster_model.checkpoints.foreign import ForeignCheckpoint, gather, named_weights
 from vllm_raster_model.checkpoints.names import count_parameters
 from vllm_raster_model.checkpoints.options import Options
@@ -76,7 +76,7 @@ def inspect_checkpoint(path: Path, options: Options | None = None) -> Report:
         parameters=parameters,
         network=facts.network,
         raster=checkpoint.config.contract.model_dump(mode="json", exclude_none=True),
-        notes=checkpoint.notes,
+        notes=checkpoint.said,
     )
 
 
@@ -109,9 +109,15 @@ def _known(facts: Facts) -> dict[str, Any]:
         "frames": facts.frames,
         "coordinates": list(facts.coordinates),
     }
-    tile = {"size": facts.tile, "overlap": facts.overlap}
-    output = {"kind": facts.kind, "channels": facts.channels, "names": facts.channel_names}
-    return {"input": _said(inputs), "tile": _said(tile), "output": _said(output)}
+    with building():
+        tile, scales = facts.sizes()
+    output = {
+        "kind": facts.kind,
+        **scales,
+        "channels": facts.channels,
+        "names": facts.channel_names,
+    }
+    return {"input": _said(inputs), "tile": tile, "output": _said(output)}
 
 
 def _said(part: Mapping[str, Any]) -> dict[str, Any]:

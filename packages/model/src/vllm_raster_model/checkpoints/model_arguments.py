@@ -56,11 +56,12 @@ def read_model(factory: str, arguments: Settings) -> FineTune:
         raise ContractError(
             f"The model factory {shown(factory)} is not supported; there are {_FACTORIES}"
         )
-    if arguments.get("peft_config"):
-        raise ContractError(
-            f"{arguments.where}.peft_config: adapters are not supported; merge them into the "
-            "network first"
-        )
+    for key in ("peft_config", "backbone_peft_config"):
+        if arguments.get(key):
+            raise ContractError(
+                f"{arguments.path(key)}: adapters are not supported; merge them into the network "
+                "first"
+            )
     arguments = _in_new_form(arguments)
     prefixes = ("backbone_", "decoder_", "head_")
     unprefixed = [k for k in arguments.values if not k.startswith(prefixes)]

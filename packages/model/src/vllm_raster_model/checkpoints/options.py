@@ -9,6 +9,7 @@ from typing import Self
 from vllm_raster_model.errors import ContractError
 
 _COORDINATES = ("time", "location")
+_LISTED_AT_MOST = 12
 
 
 @dataclass(frozen=True)
@@ -99,23 +100,26 @@ class Options:
     def named(option: str, texts: Sequence[str], count: int) -> tuple[str, ...]:
         """Parts texts into as many names as there have to be.
 
-        A name may hold spaces, so these part names only where commas and repetition do not do;
-        one number alone is how many there are.
+        A name may hold spaces, so these part names only in a single text without commas; one
+        number alone is how many there are.
 
         Raises:
             ContractError: There are more or fewer.
         """
         by_commas = [one.strip() for text in texts for one in text.split(",") if one.strip()]
-        by_spaces = [one for text in texts for one in _parts(text)]
-        if option == "classes" and len(by_spaces) == 1 and by_spaces[0].isdecimal():
-            if by_spaces[0] != str(count):
-                raise ContractError(f"--classes must be the network's {count}, got {by_spaces[0]}")
+        if option == "classes" and len(by_commas) == 1 and by_commas[0].isdecimal():
+            if by_commas[0] != str(count):
+                raise ContractError(f"--classes must be the network's {count}, got {by_commas[0]}")
             return tuple(f"class {i}" for i in range(count))
-        for names in (by_commas, by_spaces):
-            if len(names) == count:
-                return tuple(names)
+        names = by_commas
+        if len(texts) == 1 and "," not in texts[0] and len(by_commas) != count:
+            names = texts[0].split()
+        if len(names) == count:
+            return tuple(names)
+        more = " …" if len(names) > _LISTED_AT_MOST else ""
         raise ContractError(
-            f"--{option} must be the network's {count}, got {len(by_commas)}: {by_commas[:12]}"
+            f"--{option} must be the network's {count}, got {len(names)}: "
+            f"{names[:_LISTED_AT_MOST]}{more} (names that hold spaces: --{option} 'a b,c d')"
         )
 
 

@@ -22,10 +22,17 @@ def shown(value: object) -> str:
 
 @dataclass(frozen=True)
 class Settings:
-    """Keys and values, and where they stand; a key that is null counts as absent."""
+    """Keys and values, and where they stand; a key that is null counts as absent.
+
+    Attributes:
+        where: The key that they stand under.
+        values: Without those that are null.
+        prefix: What their names begin with there, and not in `values`.
+    """
 
     where: str
     values: Mapping[str, Any]
+    prefix: str = ""
 
     @classmethod
     def of(cls, where: str, value: Any) -> Self:
@@ -43,18 +50,22 @@ class Settings:
     def __contains__(self, key: str) -> bool:
         return key in self.values
 
+    def path(self, key: str) -> str:
+        """Where a key stands, for messages."""
+        return f"{self.where}.{self.prefix}{key}"
+
     def get(self, key: str) -> Any:
         """The value as it stands, or None."""
         return self.values.get(key)
 
     def section(self, key: str) -> Self:
         """The keys and values under a key."""
-        return self.of(f"{self.where}.{key}", self.get(key))
+        return self.of(self.path(key), self.get(key))
 
     def starting(self, prefix: str) -> Self:
         """The keys that start so, without their start."""
         cut = {k.removeprefix(prefix): v for k, v in self.values.items() if k.startswith(prefix)}
-        return type(self)(f"{self.where}.{prefix}", cut)
+        return type(self)(self.where, cut, prefix)
 
     def text(self, key: str) -> str | None:
         """A text."""
@@ -117,10 +128,11 @@ class Settings:
     def refuse_unknown(self, known: Iterable[str], hint: str) -> None:
         """Refuses keys that are not among the known ones, by name."""
         if unknown := sorted(self.values.keys() - set(known)):
-            raise ContractError(f"{self.where} has {', '.join(unknown)}: {hint}")
+            names = ", ".join(self.prefix + one for one in unknown)
+            raise ContractError(f"{self.where} has {names}: {hint}")
 
     def _wrong(self, key: str, wanted: str) -> ContractError:
-        return ContractError(f"{self.where}.{key} must be {wanted}, got {shown(self.get(key))}")
+        return ContractError(f"{self.path(key)} must be {wanted}, got {shown(self.get(key))}")
 
 
 def _number(value: Any) -> float | None:

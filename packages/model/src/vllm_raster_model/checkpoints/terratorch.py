@@ -43,6 +43,9 @@ def terratorch_facts(source: Source) -> Facts:
         channels=channels,
         patch=model.backbone.patch_size,
         bands=fed.bands or model.backbone.bands.names,
+        coordinates=_told_coordinates(model, fed, whole),
+        encoder=model.backbone.name,
+        encodings=model.backbone.coordinates,
         mean=fed.mean,
         std=fed.std,
         scale=fed.scale,
@@ -55,7 +58,6 @@ def terratorch_facts(source: Source) -> Facts:
         licence=source.licence,
         notes=list(fed.notes),
     )
-    _tell_coordinates(facts, model, fed, whole)
     _note_bands(facts, model)
     return facts
 
@@ -138,25 +140,19 @@ def _tile(shape: list[int] | None, fed: Fed, task: Task, whole: Settings) -> int
     return None
 
 
-def _tell_coordinates(facts: Facts, model: FineTune, fed: Fed, whole: Settings) -> None:
-    """Tells the network only what it was told before.
+def _told_coordinates(model: FineTune, fed: Fed, whole: Settings) -> tuple[str, ...]:
+    """What the network is to be told: only what it was told before.
 
     An encoding that was never fed while the network was fine-tuned would move its answers. The
     configuration for vLLM lists the inputs; a run's data module says whether it gives any.
     """
-    able = model.backbone.coordinates
     inputs = _inputs(whole)
     told = True
     if inputs.values:
         told = any(one in inputs for one in _COORDINATES.values())
     elif fed.told_coordinates is not None:
         told = fed.told_coordinates
-    facts.coordinates = able if told else ()
-    if able and not told:
-        facts.notes.append(
-            f"The network has encodings of {' and '.join(able)}, but was told neither: they are "
-            f"left out (--coordinates {','.join(able)} keeps them)"
-        )
+    return model.backbone.coordinates if told else ()
 
 
 def _note_bands(facts: Facts, model: FineTune) -> None:
@@ -164,5 +160,5 @@ def _note_bands(facts: Facts, model: FineTune) -> None:
     if model.states_bands and named and facts.bands and facts.bands != named:
         facts.notes.append(
             f"The data module's bands are {', '.join(facts.bands)}; the model's own arguments "
-            f"call them {', '.join(named)}"
+            f"call them {', '.join(named)}: the data module's are used"
         )
