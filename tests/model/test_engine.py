@@ -20,12 +20,6 @@ from .terratorch import TerraTorchCase
 from .test_prithvi_mae import build as build_autoencoder
 
 SWITCH = "VLLM_USE_V2_MODEL_RUNNER"
-THREADS = "VLLM_CPU_OMP_THREADS_BIND"
-
-
-@pytest.fixture(autouse=True)
-def _threads_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(THREADS, "auto")
 
 
 @pytest.fixture(scope="module")
@@ -171,31 +165,6 @@ def test_compiles_nothing_on_a_cpu(monkeypatch: pytest.MonkeyPatch, cpu: bool, e
     config = SimpleNamespace(dtype=torch.float32, multimodal_config=None, enforce_eager=False)
     ServingDefaults.verify_and_update_model_config(config)
     assert config.enforce_eager is eager
-
-
-@pytest.mark.parametrize(
-    ("cores", "told", "bound"),
-    [
-        (2, {}, "nobind"),
-        (8, {}, "nobind"),
-        (9, {}, None),
-        (2, {THREADS: "0-1"}, "0-1"),
-        (2, {"OMP_NUM_THREADS": "1"}, None),
-        (2, {"VLLM_CPU_NUM_OF_RESERVED_CPU": "1"}, None),
-    ],
-)
-def test_uses_all_of_few_cores(
-    monkeypatch: pytest.MonkeyPatch, cores: int, told: dict[str, str], bound: str | None
-) -> None:
-    for name in (THREADS, "OMP_NUM_THREADS", "VLLM_CPU_NUM_OF_RESERVED_CPU"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in told.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
-    platform = SimpleNamespace(is_cpu=lambda: True)
-    monkeypatch.setattr(engine_defaults, "current_platform", platform)
-    ServingDefaults.verify_and_update_model_config(plain_model_config())
-    assert os.environ.get(THREADS) == bound
 
 
 def test_configuration_is_the_checkpoint_s(prithvi: Serving) -> None:

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from vllm.config import ModelConfig
 
 _RUNNER_SWITCH = "VLLM_USE_V2_MODEL_RUNNER"
-_THREADS_SWITCHES = ("VLLM_CPU_OMP_THREADS_BIND", "VLLM_CPU_NUM_OF_RESERVED_CPU", "OMP_NUM_THREADS")
-_FEW_CORES = 8
 
 
 class ServingDefaults(VerifyAndUpdateConfig):
@@ -38,11 +36,9 @@ class ServingDefaults(VerifyAndUpdateConfig):
         if multimodal is not None and multimodal.mm_processor_cache_gb:
             logger.info("No multimodal processor cache: windows do not come twice.")
             multimodal.mm_processor_cache_gb = 0
-        if current_platform.is_cpu():
-            _use_few_cores()
-            if not model_config.enforce_eager:
-                logger.info("No compilation on a CPU, which would take most of the start.")
-                model_config.enforce_eager = True
+        if current_platform.is_cpu() and not model_config.enforce_eager:
+            logger.info("No compilation on a CPU, which would take most of the start.")
+            model_config.enforce_eager = True
 
     @classmethod
     def verify_and_update_config(cls, vllm_config: VllmConfig) -> None:
@@ -84,17 +80,3 @@ class PlainServingDefaults(ServingDefaults):
                 _RUNNER_SWITCH,
             )
             os.environ[_RUNNER_SWITCH] = "0"
-
-
-def _use_few_cores() -> None:
-    """Has the network use all cores where there are few.
-
-    vLLM keeps one for its scheduler, which is half of the speed where there are two.
-    """
-    cores = len(os.sched_getaffinity(0))
-    if cores > _FEW_CORES or any(one in os.environ for one in _THREADS_SWITCHES):
-        return
-    logger.info(
-        "Using all %d cores for the network. Set %s to choose.", cores, _THREADS_SWITCHES[0]
-    )
-    os.environ[_THREADS_SWITCHES[0]] = "nobind"
