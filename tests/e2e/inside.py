@@ -54,6 +54,7 @@ def held(server: LocalServer, told: dict[str, Any]) -> dict[str, int]:
     processes = [one for one in Path("/proc").iterdir() if _is_of(one, server.group)]
     return {
         "memory_mb": sum(_resident_mb(one) for one in processes),
+        "mb": [_resident_mb(one) for one in sorted(processes)],
         "descriptors": sum(len(os.listdir(one / "fd")) for one in processes),
         "processes": len(processes),
         **told,
