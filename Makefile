@@ -14,7 +14,7 @@ hatch := .hatch/hatch-$(HATCH_VERSION)
 environment := .venv/ready$(addprefix -,$(VLLM_RASTER_ENGINE))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit e2e lint format bench checkpoint build clean
+.PHONY: help setup demo test unit e2e fuzz leaks lint format bench checkpoint build clean
 
 help: ## explain the targets
 	@echo "make TARGET, where TARGET is one of"
@@ -46,6 +46,12 @@ unit: setup ## the tests that need no running vLLM
 
 e2e: build ## the end-to-end tests, on the built wheels in an environment of their own
 	.hatch/bin/python tools/e2e.py $(ARGS)
+
+fuzz: setup ## spoiled files and requests by the ten thousand (a quarter of an hour)
+	$(HATCH) run fuzz $(ARGS)
+
+leaks: setup ## whether a server gives everything back, a thousand times (minutes)
+	$(HATCH) run leaks $(ARGS)
 
 lint: $(hatch) ## check style and types
 	$(HATCH) run lint:check

@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -44,16 +43,18 @@ def files_in_memory() -> int:
     return count
 
 
-def held(server: LocalServer, told: dict[str, Any]) -> dict[str, int]:
+def held(server: LocalServer, told: dict[str, Any]) -> dict[str, Any]:
     """What all processes of a server hold together.
 
     Args:
         server: A running one.
         told: What it tells of itself.
     """
-    processes = [one for one in Path("/proc").iterdir() if _is_of(one, server.group)]
+    processes = sorted(one for one in Path("/proc").iterdir() if _is_of(one, server.group))
+    memory = [_resident_mb(one) for one in processes]
     return {
-        "memory_mb": sum(_resident_mb(one) for one in processes),
+        "memory_mb": sum(memory),
+        "of_each": memory,
         "descriptors": sum(len(os.listdir(one / "fd")) for one in processes),
         "processes": len(processes),
         **told,
@@ -71,7 +72,3 @@ def _is_of(process: Path, group: int) -> bool:
 def _resident_mb(process: Path) -> int:
     pages = int((process / "statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") >> 20
-
-
-if __name__ == "__main__":
-    sys.exit("for --middleware")

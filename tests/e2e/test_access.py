@@ -1,5 +1,6 @@
 """A server that is set up to read, write and fetch files, and one that is set up wrongly."""
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from vllm_raster_io import LocalServer, ServiceError
 
 from ..factories import make_raster
 from .conftest import CHECKPOINT, SCENES
+from .hanging_up import HEAD
 
 pytestmark = pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
 
@@ -154,6 +156,17 @@ def test_slow_requests_end(open_server: LocalServer, host: str) -> None:
         started = time.monotonic()
         answer(open_server, data="town.tif", data_format="path")
         assert time.monotonic() - started < 5
+
+
+def test_a_body_that_does_not_come_ends_the_request(open_server: LocalServer) -> None:
+    with socket.create_connection((open_server.host, open_server.port), 60) as connection:
+        head = HEAD.format(host="x", length=100_000).encode()
+        connection.sendall(head + b'{"data": {"data": "')
+        started = time.monotonic()
+        answer = connection.recv(65536).decode()
+        assert time.monotonic() - started < SECONDS + 2
+    assert answer.startswith("HTTP/1.1 400")
+    assert f"did not come within the {SECONDS} s" in answer
 
 
 def test_health_while_a_host_is_slow(open_server: LocalServer, host: str) -> None:

@@ -133,10 +133,11 @@ def _saved(picture: Image.Image, kind: str, **options: object) -> bytes:
 
 
 def _changed(content: bytes, change: Callable[[object], object]) -> bytes:
-    with MemoryFile(content) as memory:
+    with MemoryFile() as memory:
+        memory.write(content)  # which may grow, unlike bytes that are given to it
         with rasterio.open(memory.name, "r+") as dataset:
             change(dataset)
-        return bytes(memory.read())
+        return bytes(memory.getbuffer())
 
 
 def _give_palette(dataset: object) -> None:

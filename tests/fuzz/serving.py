@@ -42,11 +42,15 @@ class _Tokenizer:
         return [10 + int(text, 16)]
 
 
-def processors() -> list[RasterIOProcessor]:
-    """Processors of different checkpoints, as a server with 1 GiB would have them."""
+def prepare() -> None:
+    """Makes this process one that has 1 GiB and no server."""
     os.environ |= {f"VLLM_RASTER_MAX_{name}": str(most) for name, most in LIMITS.items()}
     warnings.simplefilter("ignore")
-    plugin.keep_event_loop_free = lambda: None  # there is no server here
+    plugin.keep_event_loop_free = lambda: None
+
+
+def processors() -> list[RasterIOProcessor]:
+    """Processors of different checkpoints."""
     return [_processor(raster_block(kind, **block)) for kind, block in _CONTRACTS]
 
 

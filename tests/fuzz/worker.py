@@ -16,13 +16,13 @@ from typing import TextIO
 
 from .bombs import bombs, heavy_requests
 from .cases import Case, case
-from .serving import outcome, processors
+from .serving import outcome, prepare, processors
 
 MEMORY = 2**30
 """Bytes that the serving of cases may take."""
 SECONDS = 60
 """How long a case may take on a busy machine."""
-_LATE = 1  # as faulthandler ends it
+_LATE, _BROKEN = 1, 2  # the former is how faulthandler ends it
 
 
 def main() -> None:
@@ -32,6 +32,7 @@ def main() -> None:
     # What libraries print is no answer.
     answers, sys.stdout = os.fdopen(os.dup(1), "w"), sys.stderr
     os.dup2(2, 1)
+    prepare()
     served = processors()
     made = bombs(), heavy_requests(), case(seed, 0)
     assert all(made)
@@ -43,10 +44,14 @@ def main() -> None:
         _tell(answers, "?", f"fault: {late}")
     if child:
         return
-    while line := sys.stdin.readline():
-        number = int(line)
-        one = case(seed, number)
-        _tell(answers, one.kind, _became(one, served[one.checkpoint]))
+    try:
+        while line := sys.stdin.readline():
+            number = int(line)
+            one = case(seed, number)
+            _tell(answers, one.kind, _became(one, served[one.checkpoint]))
+    except BaseException:
+        traceback.print_exc()
+        os._exit(_BROKEN)
     os._exit(0)
 
 

@@ -38,7 +38,7 @@ POOLING_TASK = "token_classify"
 """The task that both of vLLM's model runners accept and that sees every token; `plugin`, which
 vLLM would choose, is refused by the second one."""
 
-_ROUTE = "/pooling"
+_ROUTES = ("/pooling", "/invocations")
 _NO_DOMAIN = "none.invalid"
 _ANSWERS = 2
 """How many maps may be put together at once."""
@@ -137,7 +137,7 @@ def _refusal(message: str) -> HTTPException:
 
 def _may_hold_scene(request: Request) -> bool:
     kind = request.headers.get("content-type", "")
-    return request.method == "POST" and request.url.path.endswith(_ROUTE) and "json" in kind
+    return request.method == "POST" and request.url.path.endswith(_ROUTES) and "json" in kind
 
 
 def _open_scenes_in_threads() -> None:
