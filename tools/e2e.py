@@ -38,7 +38,7 @@ def install() -> None:
 
 def run_tests(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="vllm-raster-e2e-") as folder:
-        for name in ("tests", "examples"):
+        for name in ("tests", "examples", "docs"):
             shutil.copytree(ROOT / name, Path(folder) / name)
         shutil.copy(ROOT / "pytest.toml", folder)
         run(PYTHON, "-c", FROM_WHEELS, cwd=folder)
