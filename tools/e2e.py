@@ -1,4 +1,7 @@
-"""Runs tests/e2e on the wheels in dist, as a user would have them.
+"""Runs end-to-end tests on the wheels in dist, as a user would have them.
+
+They are those marked `wheels`: what is left to others is the same for wheels as for the source,
+on which `make test` runs all of them.
 
 The wheels go into a fresh environment, the tests into a temporary folder: neither sees the
 source tree, so a file missing from a wheel is found out.
@@ -42,7 +45,8 @@ def run_tests(arguments: list[str]) -> int:
             shutil.copytree(ROOT / name, Path(folder) / name)
         shutil.copy(ROOT / "pytest.toml", folder)
         run(PYTHON, "-c", FROM_WHEELS, cwd=folder)
-        return run(PYTHON, "-m", "pytest", "tests/e2e", *arguments, cwd=folder, check=False)
+        pytest = (PYTHON, "-m", "pytest", "-n", "2", "--dist", "loadfile", "-m", "wheels")
+        return run(*pytest, "tests/e2e", *arguments, cwd=folder, check=False)
 
 
 def run(*command: str | Path, cwd: str | Path = ROOT, check: bool = True) -> int:

@@ -144,6 +144,7 @@ def test_refusals(open_server: LocalServer, folder: Path, host: str) -> None:
     assert TOKEN not in log
 
 
+@pytest.mark.alone
 def test_slow_requests_end(open_server: LocalServer, host: str) -> None:
     """While a host is slow, and while the engine works; both leave the server as it was."""
     for data in (
@@ -158,6 +159,7 @@ def test_slow_requests_end(open_server: LocalServer, host: str) -> None:
         assert time.monotonic() - started < 5
 
 
+@pytest.mark.alone
 def test_a_body_that_does_not_come_ends_the_request(open_server: LocalServer) -> None:
     with socket.create_connection((open_server.host, open_server.port), 60) as connection:
         head = HEAD.format(host="x", length=100_000).encode()
@@ -169,6 +171,7 @@ def test_a_body_that_does_not_come_ends_the_request(open_server: LocalServer) ->
     assert f"did not come within the {SECONDS} s" in answer
 
 
+@pytest.mark.alone
 def test_health_while_a_host_is_slow(open_server: LocalServer, host: str) -> None:
     url = f"http://{host}/slow"
     threads = [

@@ -15,7 +15,10 @@ from vllm_raster_io import MapResult, RasterClient, ServiceError
 from ..checkpoints.land_cover_labels import CLASS_NAMES, HELD_OUT, index_labels, mean_iou
 from .conftest import SCENES
 
-pytestmark = pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
+pytestmark = [
+    pytest.mark.wheels,
+    pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning"),
+]
 
 NODATA_IN_TOWN = 9999
 

@@ -13,7 +13,10 @@ from vllm_raster_io import RasterClient
 from .conftest import CHECKPOINT, SCENES, TESTS
 from .scripts import run
 
-pytestmark = pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
+pytestmark = [
+    pytest.mark.wheels,
+    pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning"),
+]
 
 EXAMPLES = TESTS.parent / "examples"
 

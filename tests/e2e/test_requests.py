@@ -17,7 +17,10 @@ from ..checkpoints.land_cover_labels import CLASS_NAMES
 from ..factories import make_raster
 from .conftest import SCENES
 
-pytestmark = pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
+pytestmark = [
+    pytest.mark.wheels,
+    pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning"),
+]
 
 # One pixel of each class: blue, green, red and near infrared in counts.
 SPECTRA = {

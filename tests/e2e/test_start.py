@@ -11,6 +11,8 @@ from vllm_raster_io import LocalServer, RasterClient, ServiceError
 
 from ..factories import make_raster
 
+pytestmark = pytest.mark.wheels
+
 
 def test_unknown_plugin_is_a_clear_error(checkpoint_without_plugin: Path) -> None:
     # The flag wins over the configuration, here over none.
