@@ -9,67 +9,16 @@ import json
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import prithvi
-import psutil
-import rasterio
-from rasterio.io import MemoryFile
+from measured import PeakMemory, large_scene
 
 from vllm_raster_io import LocalServer, RasterClient
 
 HERE = Path(__file__).resolve().parent
-SCENE = HERE.parent / "tests" / "data" / "six_bands" / "sentinel2_dry_valley_6band.tif"
-
-
-def large_scene(side: int) -> bytes:
-    """The scene, repeated to so many rows and columns."""
-    with rasterio.open(SCENE) as dataset:
-        pixels, profile = dataset.read(), dataset.profile
-    rows, columns = (-(-side // length) for length in pixels.shape[1:])
-    large = np.tile(pixels, (1, rows, columns))[:, :side, :side]
-    profile.update(width=side, height=side, compress="deflate", tiled=True)
-    profile.update(blockxsize=256, blockysize=256)
-    with MemoryFile() as memory:
-        with memory.open(**profile) as target:
-            target.write(large)
-        return memory.read()
-
-
-class PeakMemory:
-    """The most memory that a server's processes held together, looked at twice a second.
-
-    Memory that processes share counts once (PSS).
-    """
-
-    def __init__(self, group: int) -> None:
-        self._processes = [psutil.Process(group), *psutil.Process(group).children(recursive=True)]
-        self.idle = self.peak = self._now()
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-
-    def end(self) -> None:
-        """Stops looking."""
-        self._ended.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._ended.wait(0.5):
-            self.peak = max(self.peak, self._now())
-
-    def _now(self) -> int:
-        total = 0
-        for one in self._processes:
-            try:
-                total += one.memory_full_info().pss
-            except psutil.Error:
-                continue
-        return total
 
 
 def bare(checkpoint: Path, seconds: float) -> dict[str, Any]:
