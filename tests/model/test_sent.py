@@ -65,7 +65,7 @@ class TestRounded:
     @quick
     @given(maps(st.one_of(near, anything)))
     @example(column([1, 1, np.nextafter(np.float32(1), np.float32(2))]))
-    @example(column([0, -1e-30, -2.0**-25, -2.0**-24]))
+    @example(column([0, -1e-30, -(2.0**-25), -(2.0**-24)]))
     @example(column([0, -1.4e-45]))
     @example(column([3e38, -3e38]))
     @example(column([np.inf, 0, np.nan]))
