@@ -1,5 +1,6 @@
 """One request from its scene to its map."""
 
+import math
 import threading
 from collections.abc import Callable, Iterable
 from functools import cached_property, partial
@@ -64,6 +65,12 @@ class Job(Closing):
             for window, extras in zip(self.plan.windows, self._extras(), strict=True)
             for way in self.plan.ways
         ]
+
+    @property
+    def window_bytes(self) -> int:
+        """Bytes of the pixels of the first window, which is as large as any."""
+        view = self.plan.view
+        return math.prod(view.shape(self.plan.windows[0])) * view.dtype.itemsize
 
     @property
     def asked(self) -> dict[str, str]:
