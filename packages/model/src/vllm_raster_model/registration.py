@@ -53,7 +53,7 @@ def _register_with_vllm() -> None:
         load_weights_with,
         read_configurations_with,
     )
-    from vllm_raster_model.engine_requests import check_images_asked_for
+    from vllm_raster_model.engine_requests import check_what_is_asked_for
     from vllm_raster_model.unconverted import (
         FOREIGN_ARCHITECTURE,
         SWITCH,
@@ -69,7 +69,7 @@ def _register_with_vllm() -> None:
             ModelRegistry.register_model(architecture, path)
         plain = architecture == "RasterForImageToImage"
         MODELS_CONFIG_MAP[architecture] = PlainOrUnconvertedDefaults if plain else ServingDefaults
-    check_images_asked_for()
+    check_what_is_asked_for()
     know_variable(SWITCH)
     read_configurations_with(UnconvertedConfigParser)
     load_weights_with(UnconvertedLoader)
