@@ -9,6 +9,7 @@ from vllm.platforms import current_platform
 from vllm.triton_utils import HAS_TRITON
 
 from vllm_raster_model.engine import VllmConfig, logger
+from vllm_raster_model.engine_executor import run_in_engine_process
 from vllm_raster_model.errors import RasterModelError
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ class ServingDefaults(VerifyAndUpdateConfig):
         cache = vllm_config.cache_config
         if current_platform.is_cpu() and cache.kv_cache_memory_bytes is None:
             cache.kv_cache_memory_bytes = cls.cpu_cache_bytes
+        if current_platform.is_cpu():
+            run_in_engine_process(vllm_config)
 
 
 class PlainServingDefaults(ServingDefaults):
