@@ -37,10 +37,8 @@ def class_ids(scores: torch.Tensor) -> torch.Tensor:
         (1, height, width), uint8 for at most 255 classes, uint16 for at most 65,535, else int32:
         a value is left in each for pixels without a class.
     """
-    best = scores.amax(dim=0, keepdim=True)
-    if len(scores) > torch.iinfo(torch.uint8).max or best.sum().isnan():
-        fits = (one for one in _INTEGERS if len(scores) <= torch.iinfo(one).max)
-        return scores.max(dim=0, keepdim=True).indices.to(next(fits, torch.int32))
+    if len(scores) > torch.iinfo(torch.uint8).max:
+        return _class_ids(scores)
     # Ten times as fast on a CPU as argmax, or max with its indices.
     best = scores[:1].clone()
     ids = torch.zeros(best.shape, dtype=torch.uint8, device=scores.device)
@@ -48,7 +46,13 @@ def class_ids(scores: torch.Tensor) -> torch.Tensor:
         one = scores[number : number + 1]
         torch.maximum(ids, (one > best).view(torch.uint8) * number, out=ids)
         torch.maximum(best, one, out=best)
-    return ids
+    # NaN stays in the greatest ones, and is greater than none.
+    return _class_ids(scores) if best.sum().isnan() else ids
+
+
+def _class_ids(scores: torch.Tensor) -> torch.Tensor:
+    fits = (one for one in _INTEGERS if len(scores) <= torch.iinfo(one).max)
+    return scores.max(dim=0, keepdim=True).indices.to(next(fits, torch.int32))
 
 
 def rounded(scores: torch.Tensor) -> torch.Tensor:
