@@ -82,9 +82,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, networks.installed():
         folder = Path(name).resolve()
         checkpoint, scene, first = folder / "nothing", folder / "scene.tif", folder / "first.tif"
-        networks.make(
-            checkpoint, "benchmark_nothing", tile=options.tile, overlap=options.overlap
-        )
+        networks.make(checkpoint, "benchmark_nothing", tile=options.tile, overlap=options.overlap)
         write_scene(first, 2 * options.tile)
         size = write_scene(scene, options.side)
         environment = {"VLLM_RASTER_READ_ROOTS": str(folder)}
