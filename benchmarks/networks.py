@@ -83,14 +83,18 @@ class Light(nn.Module):
 
 
 @contextmanager
-def installed() -> Iterator[None]:
-    """Has this process and those that it starts know the networks, as if they were installed."""
+def installed(more: str = "") -> Iterator[None]:
+    """Has this process and those that it starts know the networks, as if they were installed.
+
+    Args:
+        more: Other entry points, as they stand in `entry_points.txt`.
+    """
     here = str(Path(__file__).resolve().parent)
     with TemporaryDirectory() as folder:
         facts = Path(folder) / "vllm_raster_benchmarks-1.dist-info"
         facts.mkdir()
         (facts / "METADATA").write_text("Name: vllm-raster-benchmarks\nVersion: 1\n")
-        (facts / "entry_points.txt").write_text(_ENTRY_POINTS)
+        (facts / "entry_points.txt").write_text(_ENTRY_POINTS + more)
         before = os.environ.get("PYTHONPATH")
         os.environ["PYTHONPATH"] = os.pathsep.join([folder, here, *filter(None, [before])])
         sys.path[:0] = [folder, here]
