@@ -1,4 +1,4 @@
-"""The seam to vLLM: this, `engine_reading.py` and `engine_requests.py` touch its moving parts.
+"""The seam to vLLM: the files whose names begin with `engine` touch its moving parts.
 
 Everything else imports vLLM's names from here. Written for vLLM 0.32, read against 0.33; where
 the written guides of 2025 call a hook by another name, the docstring at its definition says so.

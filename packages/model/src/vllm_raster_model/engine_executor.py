@@ -9,7 +9,10 @@ import torch
 from vllm.utils.ompmultiprocessing import OMPProcessManager
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
+from vllm_raster_model.allocation import keep_memory
 from vllm_raster_model.engine import VllmConfig, logger
+from vllm_raster_model.machine import processor_quota, usable_cores
+from vllm_raster_model.threads import choose_threads
 
 _PROCESSES = "VLLM_ENABLE_V1_MULTIPROCESSING"
 
@@ -31,16 +34,26 @@ class EngineProcessExecutor(UniProcExecutor):
             os.sched_setaffinity(0, cores[0])
             # The worker that is made now lets nobody change it any more.
             torch.set_num_threads(len(cores[0]))
+        keep_memory()
         super()._init_executor()
-        logger.info("Computing in the engine's process, threads: %d.", torch.get_num_threads())
+        logger.info("Computing in the engine's process; threads: %d.", torch.get_num_threads())
 
 
-def run_in_engine_process(vllm_config: VllmConfig) -> None:
-    """Chooses the executor above where vLLM would start a process for one worker alone.
+def use_processor(vllm_config: VllmConfig) -> None:
+    """Has all of a CPU used by an engine of one worker, in as few processes as can be.
 
-    `--distributed-executor-backend mp` keeps that process.
+    What is set in the environment stays as it is, and so does the process for the worker by
+    `--distributed-executor-backend mp`. An engine within the process of whoever made it leaves
+    that one's threads alone.
     """
     parallel = vllm_config.parallel_config
-    # An engine within the process of whoever made it leaves that one's threads alone.
-    if parallel.distributed_executor_backend == "uni" and os.environ.get(_PROCESSES, "1") == "1":
+    if parallel.world_size_across_dp > 1 or os.environ.get(_PROCESSES, "1") != "1":
+        return
+    choice = choose_threads(usable_cores(), processor_quota(), os.environ)
+    # Read by the process that is started next.
+    os.environ.update(choice.variables)
+    if choice.variables:
+        variables = " ".join(f"{name}={value}" for name, value in choice.variables.items())
+        logger.info("Setting %s: %s.", variables, "; ".join(choice.reasons))
+    if parallel.distributed_executor_backend == "uni":
         parallel.distributed_executor_backend = EngineProcessExecutor
