@@ -124,7 +124,9 @@ def merge_cells(
 
     The guides' `merge_multimodal_embeddings`.
     """
-    return _merge_multimodal_embeddings(embeddings, cells, is_cell)
+    # A list is put together first, which one alone need not be.
+    one = cells[0] if len(cells) == 1 else cells
+    return _merge_multimodal_embeddings(embeddings, one, is_cell)
 
 
 def language_model(vllm_config: VllmConfig, text_config: Any, prefix: str) -> nn.Module:

@@ -4,6 +4,7 @@ A window is padded to whole cells. In the prompt it is its cells row by row, eac
 a row token, so that the tokens alone tell the grid's shape.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -68,14 +69,23 @@ class Grid:
         """Cuts a map (channels, height, width) into (cells, channels * block height * width)."""
         return rearrange(raster, "c (r y) (k x) -> (r k) (c y x)", r=self.rows, k=self.columns)
 
-    def map_of(self, cells: torch.Tensor, channels: int, block: int) -> torch.Tensor:
-        """Lays cells of `block` output pixels a side out as a map (channels, height, width)."""
-        return rearrange(
-            cells,
-            "(r k) (c y x) -> c (r y) (k x)",
-            r=self.rows,
-            k=self.columns,
-            c=channels,
-            y=block,
-            x=block,
-        )
+    def map_of(self, cells: torch.Tensor, channels: int) -> torch.Tensor:
+        """Lays cells out as a map (channels, height, width).
+
+        Args:
+            cells: (cells, channels * block * block), of `block` output pixels a side.
+            channels: Of the map.
+        """
+        return self.laid_out(self.blocks_of(cells, channels))
+
+    def blocks_of(self, cells: torch.Tensor, channels: int) -> torch.Tensor:
+        """The same cells as (channels, rows, columns, block * block), without a copy.
+
+        They may also come as (rows, columns, numbers of a cell).
+        """
+        return cells.view(self.rows, self.columns, channels, -1).movedim(2, 0)
+
+    def laid_out(self, blocks: torch.Tensor) -> torch.Tensor:
+        """Blocks (channels, rows, columns, block * block) as a map (channels, height, width)."""
+        block = math.isqrt(blocks.shape[-1])
+        return rearrange(blocks, "c r k (y x) -> c (r y) (k x)", y=block)

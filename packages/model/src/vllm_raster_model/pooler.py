@@ -28,7 +28,7 @@ class MapPooler(Pooler):
         super().__init__()
         self.config = config
         # A function and no module, or its weights would have two names.
-        self.decode = decode or (lambda states: states)
+        self.decode = decode
         self.all_tokens = AllPool()
 
     def get_supported_tasks(self) -> Set[str]:
@@ -77,9 +77,11 @@ class MapPooler(Pooler):
         if type(number) is not int or number not in range(len(grids)):
             return states.new_zeros((channels, 0, 0))
         place, grid = grids[number]
-        cells = states[place].view(grid.rows, grid.columns + 1, -1)[:, :-1].flatten(0, 1)
-        scores = grid.map_of(self.decode(cells), channels, contract.cell_block)
-        return sent(scores, asked.get("answer"))
+        cells = states[place].view(grid.rows, grid.columns + 1, -1)[:, :-1]
+        if self.decode is not None:
+            cells = self.decode(cells.flatten(0, 1))
+        # Chosen before it is laid out, for ids are the fewer to move.
+        return grid.laid_out(sent(grid.blocks_of(cells, channels), asked.get("answer")))
 
 
 def _forget_what_is_read_again(pooling_metadata: PoolingMetadata) -> None:

@@ -22,7 +22,7 @@ def sent(scores: torch.Tensor, answer: object) -> torch.Tensor:
     """What goes back.
 
     Args:
-        scores: (channels, height, width), float32, not empty.
+        scores: (channels, …), float32, not empty.
         answer: One of `ANSWERS`; the scores where it is another.
     """
     if answer == "ids":
@@ -34,7 +34,7 @@ def class_ids(scores: torch.Tensor) -> torch.Tensor:
     """The class of the greatest score of each pixel, the first of equal ones; NaN is greatest.
 
     Returns:
-        (1, height, width), uint8 for at most 255 classes, uint16 for at most 65,535, else int32:
+        (1, …), uint8 for at most 255 classes, uint16 for at most 65,535, else int32:
         a value is left in each for pixels without a class.
     """
     if len(scores) > torch.iinfo(torch.uint8).max:
@@ -65,7 +65,7 @@ def rounded(scores: torch.Tensor) -> torch.Tensor:
     1/255, and the class of a mean only where its best two scores are less than 2**-6 apart.
 
     Args:
-        scores: (channels, height, width), float32.
+        scores: (channels, …), float32.
 
     Returns:
         The same shape in float16. Where two scores of a pixel are more than 32 apart, or one is
