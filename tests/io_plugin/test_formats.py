@@ -444,9 +444,9 @@ class TestAFileABand:
             assert not any(one.memory.exists() for one in sent)
 
     def test_limits_hold_for_the_sum(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("vllm_raster_io.rasters.LIMITS", Limits(pixels=4 * 600 - 1))
+        monkeypatch.setattr("vllm_raster_io.rasters.LIMITS", Limits(bands=3))
         message = refused(self.files(), self.contract, LimitError)
-        assert message.startswith("File 4 of 4: The request has 2400 pixels")
+        assert message.startswith("File 4 of 4: The request has 4 bands")
 
 
 def placed(content: bytes, contract: Any) -> Any:

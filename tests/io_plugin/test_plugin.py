@@ -148,7 +148,7 @@ class TestPriority:
         assert answer.effective.priority == -1
 
     def test_beside_the_request(self) -> None:
-        """vLLM's own field, which its usual scheduler takes and then ignores."""
+        """A field of vLLM's own, which its usual scheduler takes and then ignores."""
         wanted = RasterRequest(data=request(make_raster()).data)
         with pytest.raises(RequestError, match="--scheduling-policy priority"):
             asyncio.run(make_processor().open(wanted, 4))
