@@ -14,6 +14,7 @@ from vllm_raster_io.client import MapResult, RasterClient
 from vllm_raster_io.datasets import accept_missing_reference
 from vllm_raster_io.errors import RasterIOError, ServiceError
 from vllm_raster_io.previews import preview as picture_of
+from vllm_raster_io.schema import SchemaName, schema_text
 
 app = typer.Typer(no_args_is_help=True, help="Maps rasters with a vLLM server.")
 _console = Console()
@@ -112,6 +113,14 @@ def map_scene(
     except (ServiceError, RasterIOError, OSError) as error:
         _console.print(f"[red]{escape(str(error))}[/red]")
         raise typer.Exit(1) from None
+
+
+@app.command("schema")
+def print_schema(
+    name: Annotated[SchemaName, typer.Argument(help="Of the request's `data`, or the answer's.")],
+) -> None:
+    """Prints what may be asked, or is answered, as JSON Schema."""
+    typer.echo(schema_text(name), nl=False)
 
 
 def _report(result: MapResult, written: Sequence[Path]) -> None:
