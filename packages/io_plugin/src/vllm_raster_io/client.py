@@ -1,12 +1,12 @@
 """A client for one server."""
 
-import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
 import httpx
+import pybase64
 
 from vllm_raster_io.answers import RasterAnswer
 from vllm_raster_io.arguments import MapArguments, fields_of
@@ -130,7 +130,7 @@ class RasterClient(Closing):
 
 
 def _decoded(data_format: str, data: str) -> bytes:
-    return base64.b64decode(data) if data_format == "b64_json" else b""
+    return pybase64.b64decode(data) if data_format == "b64_json" else b""
 
 
 def _saved(content: bytes | None, path: str | Path) -> Path:

@@ -1,9 +1,10 @@
 """Where a client's rasters are: on this machine, on the server's, or at a URL."""
 
-import base64
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import pybase64
 
 SCHEMES = ("https://", "http://")
 """What a URL begins with."""
@@ -59,7 +60,7 @@ def _format_of(source: Source) -> str:
 
 def _encoded(source: Source) -> str:
     content = source if isinstance(source, bytes) else Path(source).read_bytes()
-    return base64.b64encode(content).decode("ascii")
+    return pybase64.b64encode_as_string(content)
 
 
 def _named(source: Source) -> str:
