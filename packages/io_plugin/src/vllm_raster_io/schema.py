@@ -7,9 +7,10 @@ reading them imports neither the models nor pydantic.
 import json
 from collections.abc import Iterable
 from importlib.resources import files
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from pydantic import BaseModel
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 SchemaName = Literal["request", "answer"]
 NAMES: tuple[SchemaName, ...] = get_args(SchemaName)
@@ -48,7 +49,7 @@ def _made(name: SchemaName) -> dict[str, Any]:
 
 
 def _dressed(
-    model: type[BaseModel], schema: dict[str, Any], order: Iterable[str] = ()
+    model: "type[BaseModel]", schema: dict[str, Any], order: Iterable[str] = ()
 ) -> dict[str, Any]:
     """With a head, fields in an order of one's own, and no titles that repeat their names."""
     properties = schema.pop("properties")
