@@ -117,6 +117,69 @@ class TestCompressions:
         assert set(np.unique(read_all(content)[0])) == {0, 1}
 
 
+class TestBlocks:
+    @pytest.mark.parametrize("interleave", ["pixel", "band"])
+    @pytest.mark.parametrize("tiled", [True, False])
+    def test_lie_in_any_order(self, interleave: str, tiled: bool) -> None:
+        """As those of a file that is interleaved by tiles, or was changed in place."""
+        options: dict[str, Any] = {"interleave": interleave, "compress": "deflate"}
+        options |= {"tiled": True} if tiled else {}
+        options |= {"blockxsize": 16, "blockysize": 16} if tiled else {"blockysize": 7}
+        content = make_raster(values=COUNTS, **options)
+        moved = with_blocks_moved(content)
+        assert moved != content
+        np.testing.assert_array_equal(seen(moved, FOUR), COUNTS)
+
+    @pytest.mark.parametrize("nodata", [None, 0, 9])
+    def test_that_are_not_stored(self, nodata: float | None) -> None:
+        with MemoryFile() as memory:
+            profile: dict[str, Any] = {
+                "driver": "GTiff", "count": 1, "height": 40, "width": 50, "dtype": "uint16",
+                "tiled": True, "blockxsize": 16, "blockysize": 16, "sparse_ok": True,
+                "nodata": nodata,
+            }  # fmt: skip
+            with memory.open(**profile) as dataset:
+                dataset.write(COUNTS[0, :16, :16], 1, window=((0, 16), (0, 16)))
+            content = bytes(memory.read())
+        pixels, valid = read_all(content)
+        np.testing.assert_array_equal(pixels[0, :16, :16], COUNTS[0, :16, :16])
+        assert (pixels[0, 16:] == (nodata or 0)).all()
+        assert valid[16:].all() == (nodata is None)
+        assert valid[16:].any() == (nodata is None)
+
+    def test_a_cog_of_jpeg_with_a_mask(self) -> None:
+        mask = np.ones((64, 80), bool)
+        mask[20:30, 40:] = False
+        options = {"compress": "jpeg", "quality": 95, "blocksize": 128}
+        content = make_raster(values=smooth(3), dtype="uint8", driver="COG", mask=mask, **options)
+        with MemoryFile(content) as memory, memory.open() as dataset:
+            assert dataset.photometric.name == "ycbcr"
+        pixels, valid = read_all(content)
+        np.testing.assert_array_equal(pixels, gdal_reads(content))
+        np.testing.assert_array_equal(valid, mask)
+
+
+def with_blocks_moved(content: bytes) -> bytes:
+    """A little-endian TIFF whose strips or tiles lie in the opposite order at its end."""
+    (head,) = struct.unpack_from("<I", content, 4)
+    (count,) = struct.unpack_from("<H", content, head)
+    tags = {}
+    for i in range(count):
+        tag, kind, number, at = struct.unpack_from("<HHII", content, head + 2 + 12 * i)
+        tags[tag] = (f"<{number}{'I' if kind == 4 else 'H'}", at)
+    offsets, lengths = (
+        struct.unpack_from(*(form, content, at))
+        for form, at in (tags[324 if 324 in tags else 273], tags[325 if 325 in tags else 279])
+    )
+    moved, places = bytearray(content), []
+    for offset, length in reversed(list(zip(offsets, lengths, strict=True))):
+        places.append(len(moved))
+        moved += content[offset : offset + length]
+    form, at = tags[324 if 324 in tags else 273]
+    struct.pack_into(form, moved, at, *reversed(places))
+    return bytes(moved)
+
+
 class TestComplexNumbers:
     @pytest.mark.parametrize("dtype", ["complex_int16", "complex64", "complex128"])
     def test_are_refused_in_words(self, dtype: str) -> None:
