@@ -22,6 +22,9 @@ CELL = 16
 _ENTRY_POINTS = """[vllm_raster.networks]
 benchmark_nothing = networks:Nothing
 benchmark_light = networks:Light
+
+[vllm.general_plugins]
+benchmark_stages = stages:start
 """
 
 
