@@ -48,7 +48,7 @@ MORE = {
     "spins_10000": Setting(environment={"GOMP_SPINCOUNT": "10000"}),
     "worker_process_sleeping": Setting(WORKER, BOUND | {"GOMP_SPINCOUNT": "1000"}),
     "reserved_core": Setting(environment={"VLLM_CPU_NUM_OF_RESERVED_CPU": "1"}),
-    "two_renderers": Setting(("--renderer-num-workers", "2")),
+    "two_renderers": Setting(("--renderer-num-workers", "2", "--mm-processor-cache-gb", "0")),
     "small_budget": Setting(("--max-num-batched-tokens", "2048")),
     "large_budget": Setting(("--max-num-batched-tokens", "16384")),
     "bfloat16": Setting(environment={"VLLM_RASTER_COMPUTE_DTYPE": "bfloat16"}),
