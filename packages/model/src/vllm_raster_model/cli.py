@@ -4,6 +4,7 @@ import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +17,7 @@ from vllm_raster_model.errors import RasterModelError
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Converts checkpoints for vLLM, and looks into them.",
+    help="Converts checkpoints for vLLM, looks into them, and at the machine that serves them.",
     pretty_exceptions_enable=False,
 )
 _console = Console(soft_wrap=True)
@@ -150,6 +151,31 @@ def inspect_(
         _console.print(note, markup=False, highlight=False)
     if missing := report["missing_options"]:
         _console.print(f"To convert it, give {', '.join(missing)}", markup=False, highlight=False)
+
+
+@app.command()
+def doctor(
+    checkpoint: Annotated[Path | None, typer.Argument(help="What is to be served.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Looks whether this machine can serve, and what keeps it from being fast."""
+    with _one_line_errors():
+        from vllm_raster_model.doctor import examine
+
+        summary, advice = examine(checkpoint)
+    if as_json:
+        told = [asdict(one) for one in advice]
+        typer.echo(json.dumps({"machine": summary, "advice": told}, indent=2))
+    else:
+        for name, value in summary.items():
+            if value not in (None, [], ""):
+                _console.print(f"{name.replace('_', ' ')}: {_shown(value)}", highlight=False)
+        for one in advice:
+            _console.print(f"{one.topic}: {one.text}", markup=False, style="bold")
+        if not advice:
+            _console.print("Nothing to do.")
+    if any(one.stops for one in advice):
+        raise typer.Exit(1)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """The fourth part of the seam: on a CPU, the network runs in the process of the engine itself.
 
-Written for vLLM 0.32, read against 0.33.
+Written for vLLM 0.32; vLLM's public option to name an executor is what it stands on.
 """
 
 import os

@@ -54,3 +54,23 @@ def choose_threads(
         variables["GOMP_SPINCOUNT"] = str(SPINS)
         reasons.append("threads that wait soon leave their core to the server")
     return ThreadChoice(variables, tuple(reasons))
+
+
+def threads_used(cores: Sequence[int], quota: float | None, environment: Mapping[str, str]) -> int:
+    """How many threads will compute in an engine of one worker; arguments as above."""
+    known = {**environment, **choose_threads(cores, quota, environment).variables}
+    bound = known.get(BIND) or "auto"
+    if bound == "nobind":
+        given = known.get(THREADS, "")
+        return int(given) if given.isdigit() else len(cores)
+    if bound != "auto":
+        return sum(_length(part) for part in bound.split(","))
+    reserved = known.get(RESERVED, "")
+    # vLLM's own rule: one core for the server, unless there is no other.
+    return max(len(cores) - (int(reserved) if reserved.isdigit() else 1), 1)
+
+
+def _length(part: str) -> int:
+    """Of `3` or `2-5`."""
+    first, _, last = part.partition("-")
+    return int(last or first) - int(first) + 1
