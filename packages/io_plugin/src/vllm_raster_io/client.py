@@ -1,12 +1,12 @@
 """A client for one server."""
 
-import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
 import httpx
+import pybase64
 
 from vllm_raster_io.answers import RasterAnswer
 from vllm_raster_io.arguments import MapArguments, fields_of
@@ -126,7 +126,7 @@ def _encoded(source: Source | Sequence[Source]) -> Any:
     if not isinstance(source, str | Path | bytes):
         return [_encoded(one) for one in source]
     content = source if isinstance(source, bytes) else Path(source).read_bytes()
-    return base64.b64encode(content).decode("ascii")
+    return pybase64.b64encode_as_string(content)
 
 
 def _named(source: Source | Sequence[Source]) -> Any:
@@ -136,7 +136,7 @@ def _named(source: Source | Sequence[Source]) -> Any:
 
 
 def _decoded(data_format: str, data: str) -> bytes:
-    return base64.b64decode(data) if data_format == "b64_json" else b""
+    return pybase64.b64decode(data) if data_format == "b64_json" else b""
 
 
 def _saved(content: bytes | None, path: str | Path) -> Path:
