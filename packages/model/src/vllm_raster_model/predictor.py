@@ -1,5 +1,6 @@
 """From raw windows to maps: what both served classes and the PyTorch model share."""
 
+import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,6 +11,9 @@ from torch import nn
 from vllm_raster_model.config import RasterConfig
 from vllm_raster_model.networks import Layers, build_network
 from vllm_raster_model.normalisation import Normaliser, pad_to, pad_to_grid
+from vllm_raster_model.precision import settle_precision
+
+logger = logging.getLogger("vllm.raster.model")
 
 
 class WindowPredictor(nn.Module):
@@ -27,6 +31,16 @@ class WindowPredictor(nn.Module):
             config.vision_config, config.contract, layers, name, config.image_channels
         )
         self.takes_any_size = getattr(self.network, "takes_any_size", False)
+        self._devices = layers.parallel_size
+
+    def settle_precision(self) -> None:
+        """Chooses in which type the network computes, once its weights are loaded, and says so.
+
+        Raises:
+            ContractError: A type is asked for that is none, or that it cannot compute in.
+        """
+        chosen = settle_precision(self.network, self.config.contract, self._devices)
+        logger.info("%s", chosen)
 
     def forward(
         self,
