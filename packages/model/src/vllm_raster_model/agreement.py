@@ -46,12 +46,18 @@ class Comparison:
     Args:
         checkpoint: Its folder.
         dtype: The shorter type.
+        targets: What an instructed checkpoint is told to map; None for all that it may be told.
 
     Raises:
         ContractError: Its network computes in float32 only.
     """
 
-    def __init__(self, checkpoint: Path, dtype: torch.dtype = torch.bfloat16) -> None:
+    def __init__(
+        self,
+        checkpoint: Path,
+        dtype: torch.dtype = torch.bfloat16,
+        targets: Sequence[str] | None = None,
+    ) -> None:
         from transformers import AutoConfig, AutoProcessor
 
         from vllm_raster_model import pytorch
@@ -68,6 +74,7 @@ class Comparison:
         if not short_parts(network):
             raise ContractError(f"{type(network).__name__} computes in float32 only")
         self._shortened = Shortened(network, dtype)
+        self._targets = targets
 
     @torch.inference_mode()
     def of(self, pixels: npt.NDArray[Any], valid: npt.NDArray[np.bool_]) -> Agreement:
@@ -113,7 +120,8 @@ class Comparison:
         instructions = self.config.contract.instructions
         if instructions is None:
             return [None]
-        first = (wordings[0] for wordings in instructions.wordings.values())
+        targets = instructions.wordings if self._targets is None else self._targets
+        first = (instructions.wordings[one][0] for one in targets)
         return [[instructions.template.replace("{instruction}", one)] for one in first]
 
 
