@@ -178,6 +178,31 @@ def doctor(
         raise typer.Exit(1)
 
 
+@app.command()
+def precision(
+    checkpoint: Annotated[Path, typer.Argument(help="A folder that vLLM serves.")],
+    scenes: Annotated[
+        list[Path], typer.Argument(help="Real ones, as it will map: GeoTIFF, or arrays as .npy.")
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing.")] = False,
+) -> None:
+    """Compares maps in bfloat16 with those in float32, and notes how much of them agrees.
+
+    The note in the checkpoint is that of the worst scene; a server reads it.
+    """
+    with _one_line_errors():
+        from vllm_raster_model.agreement import Comparison, read_scene, record
+
+        comparison, worst = Comparison(checkpoint), 1.0
+        for path in scenes:
+            found = comparison.of(*read_scene(path))
+            worst = min(worst, found.share)
+            line = f"{path}: {found.share:.3%} of {found.pixels:,} pixels are the same"
+            _console.print(line, markup=False, highlight=False)
+        if not dry_run:
+            record(checkpoint, worst)
+
+
 @contextmanager
 def _one_line_errors() -> Iterator[None]:
     """Says what went wrong in one line, with the exit code 1."""

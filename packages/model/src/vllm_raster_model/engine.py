@@ -86,19 +86,31 @@ class VllmLayers:
 
     def column(self, inputs: int, outputs: int, *, prefix: str) -> nn.Module:
         """See `Layers.column`."""
-        return ColumnParallelLinear(inputs, outputs, return_bias=False, prefix=prefix)
+        return _runnable(ColumnParallelLinear(inputs, outputs, return_bias=False, prefix=prefix))
 
     def row(self, inputs: int, outputs: int, *, prefix: str) -> nn.Module:
         """See `Layers.row`."""
-        return RowParallelLinear(inputs, outputs, return_bias=False, prefix=prefix)
+        return _runnable(RowParallelLinear(inputs, outputs, return_bias=False, prefix=prefix))
 
     def qkv(self, width: int, heads: int, *, prefix: str) -> nn.Module:
         """See `Layers.qkv`."""
-        return QKVParallelLinear(width, width // heads, heads, return_bias=False, prefix=prefix)
+        head_width = width // heads
+        return _runnable(
+            QKVParallelLinear(width, head_width, heads, return_bias=False, prefix=prefix)
+        )
 
     def attention(self, heads: int, head_width: int, *, prefix: str) -> nn.Module:
         """See `Layers.attention`."""
         return MMEncoderAttention(heads // self.parallel_size, head_width, prefix=prefix)
+
+
+def _runnable(layer: LinearBase) -> LinearBase:
+    """Lets a layer run before the engine has packed its weights, as a trial at the start does.
+
+    On a CPU vLLM then replaces what it calls.
+    """
+    layer.cpu_linear = nn.functional.linear
+    return layer
 
 
 def load_parameter(parameter: torch.Tensor, weight: torch.Tensor) -> None:

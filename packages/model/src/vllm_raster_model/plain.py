@@ -110,4 +110,6 @@ class RasterForImageToImage(nn.Module, IsAttentionFree, SupportsMultiModal):
         Raises:
             WeightsError: One is missing, unknown or of the wrong shape.
         """
-        return load_strictly(self, weights)
+        loaded = load_strictly(self, weights)
+        self.predictor.settle_precision()
+        return loaded

@@ -54,6 +54,7 @@ def _register_with_vllm() -> None:
         read_configurations_with,
     )
     from vllm_raster_model.engine_requests import check_what_is_asked_for
+    from vllm_raster_model.precision import SWITCH as PRECISION_SWITCH
     from vllm_raster_model.unconverted import (
         FOREIGN_ARCHITECTURE,
         SWITCH,
@@ -70,7 +71,8 @@ def _register_with_vllm() -> None:
         plain = architecture == "RasterForImageToImage"
         MODELS_CONFIG_MAP[architecture] = PlainOrUnconvertedDefaults if plain else ServingDefaults
     check_what_is_asked_for()
-    know_variable(SWITCH)
+    for variable in (SWITCH, PRECISION_SWITCH):
+        know_variable(variable)
     read_configurations_with(UnconvertedConfigParser)
     load_weights_with(UnconvertedLoader)
     if is_served_here():
