@@ -46,6 +46,7 @@ class TestIds:
     @example(column([np.nan, np.inf]))
     @example(column([0, np.nan, np.inf, np.nan]))
     @example(column([-np.inf, -np.inf]))
+    @example(column([-0.0, 0.0]))
     def test_the_greatest_and_the_first_of_equal_ones(self, scores: Scores) -> None:
         found = class_ids(torch.from_numpy(scores)).numpy()
         np.testing.assert_array_equal(found[0], ids_of(scores))
@@ -67,6 +68,8 @@ class TestRounded:
     @example(column([1, 1, np.nextafter(np.float32(1), np.float32(2))]))
     @example(column([0, -1e-30, -(2.0**-25), -(2.0**-24)]))
     @example(column([0, -1.4e-45]))
+    @example(column([-0.0, 0.0]))
+    @example(column([0.0, -0.0]))
     @example(column([3e38, -3e38]))
     @example(column([np.inf, 0, np.nan]))
     def test_the_class_of_a_window_is_the_same(self, scores: Scores) -> None:

@@ -22,7 +22,7 @@ from vllm_raster_io.requests import refuse_fields_beside_data
 
 _BLENDERS = 2
 """How many maps windows may be laid into at once."""
-_BATCHES_AHEAD = 2
+_BATCHES_AHEAD, _LEAST_AHEAD = 2, 6
 _BYTES_AHEAD = 2**28
 _BEING_READ = 2
 
@@ -60,7 +60,7 @@ def windows_at_once(vllm_config: VllmConfig, tokens: int, window_bytes: int) -> 
     """How many windows of a request may be on their way, so that the engine never waits for one.
 
     While it computes a batch, as many as fit into its budget, two more batches wait or come back,
-    or, of large windows, as many as have 256 MiB; and two are being read.
+    six windows at least, but of large ones no more than have 256 MiB; and two are being read.
 
     Args:
         vllm_config: Tells the budget.
@@ -70,8 +70,8 @@ def windows_at_once(vllm_config: VllmConfig, tokens: int, window_bytes: int) -> 
     scheduler = vllm_config.scheduler_config
     fitting = min(scheduler.max_num_batched_tokens // tokens, scheduler.max_num_seqs)
     batch = max(1, fitting)
-    ahead = min(_BATCHES_AHEAD * batch, _BYTES_AHEAD // window_bytes)
-    return batch + ahead + _BEING_READ
+    ahead = max(_BATCHES_AHEAD * batch, _LEAST_AHEAD)
+    return batch + min(ahead, _BYTES_AHEAD // window_bytes) + _BEING_READ
 
 
 class _Flight:

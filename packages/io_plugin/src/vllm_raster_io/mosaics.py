@@ -168,9 +168,10 @@ def _move(mean: Array, part: Array, before: Array, weights: npt.NDArray[np.float
     """Takes a window into a mean and into the weights that went into it before, in place."""
     before += weights
     share = weights / before
-    # Equal infinities have no difference, and no difference is none.
     with np.errstate(invalid="ignore"):
         difference = part - mean
-    np.copyto(difference, 0, where=part == mean)
+    if not np.isfinite(difference).all():
+        # Equal infinities have no difference, and no difference is none.
+        np.copyto(difference, 0, where=part == mean)
     difference *= share
     mean += difference

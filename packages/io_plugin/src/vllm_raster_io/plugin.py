@@ -251,7 +251,10 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
 def _taken(output: PoolingRequestOutput) -> Any:
     """The map of a window as an array, which the output then has no more."""
     data, output.outputs.data = output.outputs.data, None
-    return None if data is None else data.numpy()
+    if data is None:
+        return None
+    # From half precision to single, numpy takes twenty times as long.
+    return (data.float() if data.is_floating_point() else data).numpy()
 
 
 def _with_priority(request: RasterRequest | Job, beside: int) -> RasterRequest | Job:

@@ -13,8 +13,8 @@ ANSWERS = ("scores", "rounded", "ids")
 
 _WIDEST = 32.0
 """Scores that lie further apart in a window are not rounded: see `rounded`."""
-_SMALLEST = 2.0**-24
-"""The smallest positive number in half precision (IEEE 754 binary16)."""
+_BITS_BELOW_ZERO = 0x8001 - 2**16
+"""-2**-24, the number next below 0 in half precision (IEEE 754 binary16), as a 16-bit integer."""
 _INTEGERS = (torch.uint8, torch.uint16)
 
 
@@ -37,22 +37,24 @@ def class_ids(scores: torch.Tensor) -> torch.Tensor:
         (1, …), uint8 for at most 255 classes, uint16 for at most 65,535, else int32:
         a value is left in each for pixels without a class.
     """
-    if len(scores) > torch.iinfo(torch.uint8).max:
-        return _class_ids(scores)
-    # Ten times as fast on a CPU as argmax, or max with its indices.
-    best = scores[:1].clone()
-    ids = torch.zeros(best.shape, dtype=torch.uint8, device=scores.device)
-    for number in range(1, len(scores)):
-        one = scores[number : number + 1]
-        torch.maximum(ids, (one > best).view(torch.uint8) * number, out=ids)
-        torch.maximum(best, one, out=best)
-    # NaN stays in the greatest ones, and is greater than none.
-    return _class_ids(scores) if best.sum().isnan() else ids
-
-
-def _class_ids(scores: torch.Tensor) -> torch.Tensor:
+    if len(scores) <= torch.iinfo(torch.uint8).max and scores.is_cpu:
+        greatest, ids = _running_maximum(scores)
+        if not greatest.sum().isnan():
+            return ids
     fits = (one for one in _INTEGERS if len(scores) <= torch.iinfo(one).max)
+    # Not argmax, which takes thirty times as long on a CPU.
     return scores.max(dim=0, keepdim=True).indices.to(next(fits, torch.int32))
+
+
+def _running_maximum(scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The greatest scores and their classes, a class at a time: ten times as fast on a CPU."""
+    greatest = scores[:1].clone()
+    ids = torch.zeros_like(greatest, dtype=torch.uint8)
+    for i in range(1, len(scores)):
+        # Each id is greater than those before.
+        torch.maximum(ids, (scores[i] > greatest).to(torch.uint8).mul_(i), out=ids)
+        torch.maximum(greatest, scores[i], out=greatest)
+    return greatest, ids
 
 
 def rounded(scores: torch.Tensor) -> torch.Tensor:
@@ -71,9 +73,12 @@ def rounded(scores: torch.Tensor) -> torch.Tensor:
         The same shape in float16. Where two scores of a pixel are more than 32 apart, or one is
         infinite or NaN, the scores as they are.
     """
-    below = scores - scores.amax(dim=0, keepdim=True)
+    # Adding 0 makes -0 to 0: zeros of either sign are equal.
+    below = (scores - scores.amax(dim=0, keepdim=True)).add_(0.0)
     # NaN is not within either.
     if not below.amin() >= -_WIDEST:
         return scores
     halves = below.half()
-    return halves.masked_fill_((halves == 0) & (below < 0), -_SMALLEST)
+    # So what is -0 was less; as an integer it is next to the smallest number below 0.
+    halves.view(torch.int16).clamp_(min=_BITS_BELOW_ZERO)
+    return halves
