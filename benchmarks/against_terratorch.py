@@ -1,0 +1,197 @@
+"""TerraTorch's plugin for vLLM against this project, on the same weights and the same scene.
+
+Each server is started as its documentation says, then both with all cores. Both run at a time and
+are asked in turn, so that a machine that changes its speed changes it for both. TerraTorch is
+taken from an environment of its own (`--terratorch-python`), which docs/against-terratorch.md
+says how to make. Prints a table, then a json object of its figures.
+"""
+
+import argparse
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import prithvi
+import psutil
+from contestants import THEIR_FLAGS, TUNED, Ask, Contestant, TerraTorch, VllmRaster
+from responsiveness import Asker
+from serving_efficiency import PeakMemory, large_scene
+
+from vllm_raster_io import LocalServer
+
+ASKS = (Ask("overlapping"), Ask("edge_to_edge", 0))
+SETTLES = 2.0
+"""Seconds between two requests, in which a server frees what the last one took."""
+
+
+class Running:
+    """A contestant's server and what was measured of it."""
+
+    def __init__(self, contestant: Contestant, server: LocalServer, ready: float) -> None:
+        self.contestant, self.server = contestant, server
+        self.figures: dict[str, float] = {"ready_s": ready}
+        self.maps: dict[str, np.ndarray] = {}
+        self._memory: PeakMemory | None = None
+
+    def warm_up(self, scene: Path) -> None:
+        """Has it map a small scene, then looks at its memory."""
+        for ask in self.contestant.asks:
+            self._post(self.contestant.body(scene, ask))
+        time.sleep(SETTLES)
+        self._memory = PeakMemory(self.server.group)
+
+    def measure(self, scene: Path, side: int, tile: int, ask: Ask) -> None:
+        """Has it map the scene once; the best of several times counts."""
+        body = self.contestant.body(scene, ask)
+        asker = Asker(self.server.url)
+        time.sleep(SETTLES)
+        cpu, begin = self._cpu(), time.perf_counter()
+        answer = self._post(body)
+        took, cpu = time.perf_counter() - begin, self._cpu() - cpu
+        waiting = asker.figures("health")
+        reply = answer.json()
+        tiles, pixels = self.contestant.tiles(reply, side, tile), side * side / 1e6
+        self._keep(ask, "scene_s", took, min)
+        self._keep(ask, "tiles", tiles, max)
+        self._keep(ask, "tiles_a_second", tiles / took, max)
+        self._keep(ask, "megapixels_a_second", pixels / took, max)
+        self._keep(ask, "cpu_s_per_tile", cpu / tiles, min)
+        self._keep(ask, "health_max_ms", waiting["health_max_ms"], max)
+        self._keep(ask, "answer_mb", len(answer.content) / 1e6, max)
+        self.maps[ask.name] = self.contestant.ids(reply)
+
+    def end(self) -> None:
+        """Stops looking at its memory."""
+        assert self._memory is not None
+        self._memory.end()
+        self.figures["idle_gb"] = self._memory.idle / 1e9
+        self.figures["peak_gb"] = self._memory.peak / 1e9
+
+    def _keep(self, ask: Ask, name: str, value: float, better: Any) -> None:
+        key = f"{ask.name}_{name}"
+        self.figures[key] = better(self.figures.get(key, value), value)
+
+    def _post(self, body: bytes) -> httpx.Response:
+        kind = {"content-type": "application/json"}
+        url = f"{self.server.url}/pooling"
+        return httpx.post(url, content=body, headers=kind, timeout=None).raise_for_status()
+
+    def _cpu(self) -> float:
+        first = psutil.Process(self.server.group)
+        times = [one.cpu_times() for one in (first, *first.children(recursive=True))]
+        return sum(one.user + one.system for one in times)
+
+
+def start(contestant: Contestant, ends: contextlib.ExitStack) -> Running:
+    """Starts a contestant's server, which ends when the stack does."""
+    say(f"{contestant.name}: vllm serve FOLDER {' '.join(contestant.flags)}".rstrip())
+    begin = time.perf_counter()
+    server = LocalServer(
+        contestant.folder,
+        vllm=contestant.vllm,
+        arguments=contestant.flags,
+        environment=contestant.environment,
+    )
+    ends.enter_context(server)
+    return Running(contestant, server, time.perf_counter() - begin)
+
+
+def contest(
+    pair: list[Contestant], scenes: tuple[Path, Path], side: int, tile: int, rounds: int
+) -> list[Running]:
+    """Starts both, asks them in turn, ends both."""
+    small, large = scenes
+    with contextlib.ExitStack() as ends:
+        running = [start(one, ends) for one in pair]
+        for one in running:
+            one.warm_up(small)
+        for number in range(rounds):
+            for one in running:
+                for ask in one.contestant.asks:
+                    say(f"{one.contestant.name}: {ask.name}, round {number + 1} of {rounds}")
+                    one.measure(large, side, tile, ask)
+        for one in running:
+            one.end()
+    return running
+
+
+def agreement(theirs: np.ndarray, ours: np.ndarray) -> dict[str, float]:
+    """Shares of the pixels that ours has a class for."""
+    known = ours != 255
+    return {
+        "equal_pixels": float((theirs == ours)[known].mean()),
+        "second_class_theirs": float((theirs == 1)[known].mean()),
+        "second_class_ours": float((ours == 1)[known].mean()),
+    }
+
+
+def table(runs: list[Running]) -> str:
+    """A row a figure, a column a server."""
+    names = dict.fromkeys(name for one in runs for name in one.figures)
+    head = ["", *(one.contestant.name for one in runs)]
+    rows = [[name, *(_cell(one.figures.get(name)) for one in runs)] for name in names]
+    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows])
+
+
+def _cell(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"
+
+
+def say(what: str) -> None:
+    print(what, file=sys.stderr, flush=True)
+
+
+def contestants(folder: Path, options: argparse.Namespace) -> list[list[Contestant]]:
+    """Makes the weights; gives the pair started as documented, and the tuned one."""
+    source, checkpoint = folder / "terratorch", folder / "checkpoint"
+    prithvi.make(source, options.size, options.tile)
+    command = [Path(sys.executable).with_name("vllm-raster-model"), "convert"]
+    subprocess.run([*command, source, checkpoint], check=True, stdout=sys.stderr)
+    theirs = Path(options.terratorch_python).absolute().with_name("vllm")
+    ours = Path(options.python).absolute().with_name("vllm")
+    # Where PYTHONPATH names this project's sources, theirs is not to find them.
+    alone = {"PYTHONPATH": ""}
+    return [
+        [
+            TerraTorch(f"terratorch{name}", source, theirs, ASKS[1:], THEIR_FLAGS, alone | more),
+            VllmRaster(f"vllm_raster{name}", checkpoint, ours, ASKS, (), more),
+        ]
+        for name, more in (("", {}), ("_tuned", TUNED))
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--terratorch-python", required=True, help="python of the environment with TerraTorch"
+    )
+    parser.add_argument("--python", default=sys.executable, help="python of this project's")
+    parser.add_argument("--size", choices=sorted(prithvi.SIZES), default="tiny")
+    parser.add_argument("--side", type=int, default=2048, help="rows and columns of the scene")
+    parser.add_argument("--tile", type=int, default=512, help="side of a tile in pixels")
+    parser.add_argument("--rounds", type=int, default=2, help="how often each is asked")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        pairs = contestants(Path(name), options)
+        scenes = Path(name) / "small.tif", Path(name) / "large.tif"
+        for path, side in zip(scenes, (options.tile, options.side), strict=True):
+            path.write_bytes(large_scene(side))
+        figures, runs = {}, []
+        for pair in pairs:
+            runs += contest(pair, scenes, options.side, options.tile, options.rounds)
+        figures = agreement(runs[0].maps["edge_to_edge"], runs[1].maps["edge_to_edge"])
+        for one in runs:
+            figures |= {f"{one.contestant.name}_{key}": v for key, v in one.figures.items()}
+    print(table(runs))
+    print(json.dumps({name: round(value, 4) for name, value in figures.items()}))
+
+
+if __name__ == "__main__":
+    main()
