@@ -80,3 +80,6 @@ class PlainServingDefaults(ServingDefaults):
                 _RUNNER_SWITCH,
             )
             os.environ[_RUNNER_SWITCH] = "0"
+
+
+__all__ = ["PlainServingDefaults", "ServingDefaults", "VerifyAndUpdateConfig"]
