@@ -27,6 +27,8 @@ from serving_efficiency import PeakMemory, large_scene
 from vllm_raster_io import LocalServer
 
 ASKS = (Ask("overlapping"), Ask("edge_to_edge", 0))
+PATIENCE = 900.0
+"""Seconds that a server may take to start."""
 SETTLES = 2.0
 """Seconds between two requests, in which a server frees what the last one took."""
 
@@ -98,6 +100,7 @@ def start(contestant: Contestant, ends: contextlib.ExitStack) -> Running:
         vllm=contestant.vllm,
         arguments=contestant.flags,
         environment=contestant.environment,
+        startup=PATIENCE,
     )
     ends.enter_context(server)
     return Running(contestant, server, time.perf_counter() - begin)
@@ -158,9 +161,12 @@ def contestants(folder: Path, options: argparse.Namespace) -> list[list[Contesta
     ours = Path(options.python).absolute().with_name("vllm")
     # Where PYTHONPATH names this project's sources, theirs is not to find them.
     alone = {"PYTHONPATH": ""}
+    flags = THEIR_FLAGS
+    if options.memory_share is not None:
+        flags += ("--gpu-memory-utilization", str(options.memory_share))
     return [
         [
-            TerraTorch(f"terratorch{name}", source, theirs, ASKS[1:], THEIR_FLAGS, alone | more),
+            TerraTorch(f"terratorch{name}", source, theirs, ASKS[1:], flags, alone | more),
             VllmRaster(f"vllm_raster{name}", checkpoint, ours, ASKS, (), more),
         ]
         for name, more in (("", {}), ("_tuned", TUNED))
@@ -176,6 +182,11 @@ def main() -> None:
     parser.add_argument("--size", choices=sorted(prithvi.SIZES), default="tiny")
     parser.add_argument("--side", type=int, default=2048, help="rows and columns of the scene")
     parser.add_argument("--tile", type=int, default=512, help="side of a tile in pixels")
+    parser.add_argument(
+        "--memory-share",
+        type=float,
+        help="of the memory, that TerraTorch's server asks for where less than 92 %% are free",
+    )
     parser.add_argument("--rounds", type=int, default=2, help="how often each is asked")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
