@@ -17,8 +17,10 @@ THEIR_FLAGS = (
 )  # fmt: skip
 """Of TerraTorch's page on serving in image-to-image mode, and of vLLM's example of Prithvi."""
 
-TUNED = {"VLLM_CPU_NUM_OF_RESERVED_CPU": "0"}
+ALL_CORES = {"VLLM_CPU_NUM_OF_RESERVED_CPU": "0"}
 """vLLM leaves a core of a CPU to its server, unless told otherwise."""
+NO_CACHE = ("--mm-processor-cache-gb", "0")
+"""Unless told otherwise, vLLM keeps every window of theirs, in case it comes again."""
 
 
 @dataclass(frozen=True)
