@@ -22,6 +22,8 @@ import prithvi
 import psutil
 from contestants import (
     ALL_CORES,
+    ALONE,
+    MENDED,
     NO_CACHE,
     THEIR_FLAGS,
     Ask,
@@ -36,7 +38,8 @@ from vllm_raster_io import LocalServer
 
 ASKS = (Ask("overlapping"), Ask("edge_to_edge", 0))
 WAYS = ("documented", "float32", "bfloat16")
-"""Of starting the two: as documented, else with all cores and one type of numbers."""
+"""Of starting the two: as documented, else with all cores and one type of numbers, which for
+TerraTorch takes `mended/mended_windows.py`."""
 PATIENCE = 900.0, 120.0
 """Seconds that a server may take to start, and to answer one tile."""
 SLOW = 20.0
@@ -184,15 +187,13 @@ def contestants(folder: Path, options: argparse.Namespace) -> dict[str, list[Con
     subprocess.run([*command, source, checkpoint], check=True, stdout=sys.stderr)
     theirs = Path(options.terratorch_python).absolute().with_name("vllm")
     ours = Path(options.python).absolute().with_name("vllm")
-    # Where PYTHONPATH names this project's sources, theirs is not to find them.
-    alone = {"PYTHONPATH": ""}
     share: tuple[str, ...] = ()
     if options.memory_share is not None:
         share = ("--gpu-memory-utilization", str(options.memory_share))
     flags = THEIR_FLAGS + share
     ways: dict[str, list[Contestant]] = {
         "documented": [
-            TerraTorch("terratorch", source, theirs, ASKS[1:], flags, alone),
+            TerraTorch("terratorch", source, theirs, ASKS[1:], flags, ALONE),
             VllmRaster("vllm_raster", checkpoint, ours, ASKS),
         ]
     }
@@ -200,7 +201,7 @@ def contestants(folder: Path, options: argparse.Namespace) -> dict[str, list[Con
         tuned = (*flags, "--dtype", dtype, *NO_CACHE)
         more = ALL_CORES | {"VLLM_RASTER_COMPUTE_DTYPE": dtype}
         ways[dtype] = [
-            TerraTorch(f"terratorch_{dtype}", source, theirs, ASKS[1:], tuned, alone | ALL_CORES),
+            TerraTorch(f"terratorch_{dtype}", source, theirs, ASKS[1:], tuned, MENDED | ALL_CORES),
             VllmRaster(f"vllm_raster_{dtype}", checkpoint, ours, ASKS, (), more),
         ]
     return ways

@@ -21,6 +21,10 @@ ALL_CORES = {"VLLM_CPU_NUM_OF_RESERVED_CPU": "0"}
 """vLLM leaves a core of a CPU to its server, unless told otherwise."""
 NO_CACHE = ("--mm-processor-cache-gb", "0")
 """Unless told otherwise, vLLM keeps every window of theirs, in case it comes again."""
+ALONE = {"PYTHONPATH": ""}
+"""Where PYTHONPATH names this project's sources, theirs is not to find them."""
+MENDED = {"PYTHONPATH": str(Path(__file__).resolve().with_name("mended"))}
+"""Adds a plugin without which theirs computes in half precision only."""
 
 
 @dataclass(frozen=True)
