@@ -1,7 +1,9 @@
 """Tiles a second through `POST /pooling` over those of the same network in a bare loop.
 
-The bare loop runs before and after the server, and the mean of the two counts, for machines
-change their speed. The scene is the real one of a dry valley, repeated.
+For a heavy network (a Prithvi, some 800 ms a tile) and a light one (some 20 ms), each on one large
+scene and on eight at once. The bare loop runs before and after the server, and the mean of the
+two counts, for machines change their speed. The server reads the scenes from its own disk, as a
+service of many scenes would: a client on the same cores would count as the server's.
 """
 
 import argparse
@@ -9,67 +11,48 @@ import json
 import subprocess
 import sys
 import tempfile
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import httpx
+import networks
 import prithvi
-import psutil
-import rasterio
-from rasterio.io import MemoryFile
+from measured import PeakMemory, large_scene
 
-from vllm_raster_io import LocalServer, RasterClient
+from vllm_raster_io import LocalServer
 
 HERE = Path(__file__).resolve().parent
-SCENE = HERE.parent / "tests" / "data" / "six_bands" / "sentinel2_dry_valley_6band.tif"
+TILE = 512
+AT_ONCE = 8
+SAME = {"VLLM_RASTER_COMPUTE_DTYPE": "float32"}
+"""The bare loop computes in float32, so the server must."""
 
 
-def large_scene(side: int) -> bytes:
-    """The scene, repeated to so many rows and columns."""
-    with rasterio.open(SCENE) as dataset:
-        pixels, profile = dataset.read(), dataset.profile
-    rows, columns = (-(-side // length) for length in pixels.shape[1:])
-    large = np.tile(pixels, (1, rows, columns))[:, :side, :side]
-    profile.update(width=side, height=side, compress="deflate", tiled=True)
-    profile.update(blockxsize=256, blockysize=256)
-    with MemoryFile() as memory:
-        with memory.open(**profile) as target:
-            target.write(large)
-        return memory.read()
+class Served:
+    """A server of a checkpoint, started without any flag, that reads scenes from a folder."""
 
+    def __init__(self, checkpoint: Path, scenes: Path) -> None:
+        begin = time.perf_counter()
+        environment = {"VLLM_RASTER_READ_ROOTS": str(scenes.resolve()), **SAME}
+        self.server = LocalServer(checkpoint, environment=environment).start()
+        self.ready = time.perf_counter() - begin
 
-class PeakMemory:
-    """The most memory that a server's processes held together, looked at twice a second.
+    def map(self, name: str) -> int:
+        """Maps a scene; gives the number of its tiles."""
+        data = {"data": name, "data_format": "path"}
+        url = f"{self.server.url}/pooling"
+        response = httpx.post(url, json={"data": data}, timeout=3600)
+        response.raise_for_status()
+        return int(response.json()["data"]["effective"]["windows"])
 
-    Memory that processes share counts once (PSS).
-    """
-
-    def __init__(self, group: int) -> None:
-        self._processes = [psutil.Process(group), *psutil.Process(group).children(recursive=True)]
-        self.idle = self.peak = self._now()
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-
-    def end(self) -> None:
-        """Stops looking."""
-        self._ended.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._ended.wait(0.5):
-            self.peak = max(self.peak, self._now())
-
-    def _now(self) -> int:
-        total = 0
-        for one in self._processes:
-            try:
-                total += one.memory_full_info().pss
-            except psutil.Error:
-                continue
-        return total
+    def rate(self, name: str, at_once: int = 1) -> float:
+        """Tiles a second, with the same scene asked for by so many clients."""
+        begin = time.perf_counter()
+        with ThreadPoolExecutor(at_once) as pool:
+            tiles = sum(pool.map(self.map, [name] * at_once))
+        return tiles / (time.perf_counter() - begin)
 
 
 def bare(checkpoint: Path, seconds: float) -> dict[str, Any]:
@@ -79,55 +62,73 @@ def bare(checkpoint: Path, seconds: float) -> dict[str, Any]:
     return dict(json.loads(printed.splitlines()[-1]))
 
 
-def served(checkpoint: Path, side: int) -> dict[str, float]:
-    """Maps a large scene with `vllm serve`, started without any flag."""
-    scene = large_scene(side)
-    begin = time.perf_counter()
-    with LocalServer(checkpoint) as server, RasterClient(server.url) as client:
-        ready = time.perf_counter() - begin
-        client.map(large_scene(64))
-        memory = PeakMemory(server.group)
-        begin = time.perf_counter()
-        answer = client.map(scene).answer
-        took = time.perf_counter() - begin
-        memory.end()
-    tiles = answer.effective.windows
+def compared(checkpoint: Path, side: int, small: int, seconds: float) -> dict[str, float]:
+    """Both ways to compute, for a scene of `side` pixels and eight of `small`."""
+    with tempfile.TemporaryDirectory() as folder:
+        scenes = Path(folder)
+        for name, length in (("large", side), ("small", small), ("first", TILE)):
+            (scenes / f"{name}.tif").write_bytes(large_scene(length))
+        before = bare(checkpoint, seconds)
+        one = Served(checkpoint, scenes)
+        with one.server:
+            one.rate("first.tif", AT_ONCE)
+            memory = PeakMemory(one.server.group)
+            rates = {
+                "large_scene": one.rate("large.tif"),
+                "eight_scenes": one.rate("small.tif", AT_ONCE),
+            }
+            memory.end()
+        after = bare(checkpoint, seconds)
+    mean = (before["tiles_a_second"] + after["tiles_a_second"]) / 2
     return {
-        "ready_s": ready,
-        "scene_s": took,
-        "tiles": tiles,
-        "tiles_a_second": tiles / took,
+        "ready_s": one.ready,
         "idle_gb": memory.idle / 1e9,
         "peak_gb": memory.peak / 1e9,
+        "bare_batch": before["batch"],
+        "bare_before": before["tiles_a_second"],
+        "bare_after": after["tiles_a_second"],
+        "bare_ms": 1000 / mean,
+        **{f"served_{name}": rate for name, rate in rates.items()},
+        **{name: rate / mean for name, rate in rates.items()},
     }
+
+
+def heavy(folder: Path, size: str, seconds: float) -> dict[str, float]:
+    """A Prithvi, converted."""
+    source, checkpoint = folder / "terratorch", folder / "heavy"
+    prithvi.make(source, size, TILE)
+    command = [Path(sys.executable).with_name("vllm-raster-model"), "convert"]
+    begin = time.perf_counter()
+    subprocess.run([*command, source, checkpoint], check=True, stdout=sys.stderr)
+    converted = time.perf_counter() - begin
+    figures = compared(checkpoint, 4 * TILE, 2 * TILE, seconds)
+    return {"convert_s": converted, **figures}
+
+
+def light(folder: Path, seconds: float) -> dict[str, float]:
+    """A few convolutions."""
+    checkpoint = folder / "light"
+    networks.make(checkpoint, "benchmark_light", tile=TILE)
+    return compared(checkpoint, 12 * TILE, 4 * TILE, seconds)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=("heavy", "light"))
     parser.add_argument("--size", choices=sorted(prithvi.SIZES), default="tiny")
-    parser.add_argument("--side", type=int, default=2048, help="rows and columns of the scene")
-    parser.add_argument("--tile", type=int, default=512, help="side of a tile in pixels")
-    parser.add_argument("--seconds", type=float, default=15.0, help="a batch size of the bare loop")
+    parser.add_argument("--seconds", type=float, default=4.0, help="a batch size of the bare loop")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        source, checkpoint = Path(folder) / "terratorch", Path(folder) / "checkpoint"
-        prithvi.make(source, options.size, options.tile)
-        begin = time.perf_counter()
-        command = [Path(sys.executable).with_name("vllm-raster-model"), "convert"]
-        subprocess.run([*command, source, checkpoint], check=True, stdout=sys.stderr)
-        converted = time.perf_counter() - begin
-        before = bare(checkpoint, options.seconds)
-        figures = served(checkpoint, options.side)
-        after = bare(checkpoint, options.seconds)
-    rates = [one["tiles_a_second"] for one in (before, after)]
-    figures |= {
-        "convert_s": converted,
-        "bare_before": rates[0],
-        "bare_after": rates[1],
-        "bare_batch": before["batch"],
-        "serving_efficiency": figures["tiles_a_second"] / (sum(rates) / 2),
-    }
-    print(json.dumps({name: round(value, 3) for name, value in figures.items()}))
+    figures: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as name, networks.installed():
+        for kind in (options.only,) if options.only else ("heavy", "light"):
+            folder = Path(name)
+            if kind == "heavy":
+                found = heavy(folder, options.size, options.seconds)
+            else:
+                found = light(folder, options.seconds)
+            figures[f"serving_efficiency_{kind}"] = min(found["large_scene"], found["eight_scenes"])
+            figures |= {f"{kind}_{key}": value for key, value in found.items()}
+    print(json.dumps({key: round(value, 3) for key, value in figures.items()}))
 
 
 if __name__ == "__main__":

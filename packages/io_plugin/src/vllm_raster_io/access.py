@@ -1,8 +1,9 @@
 """Who may read and write what: where a request's raster may come from, and where a map may go."""
 
-import base64
 from collections.abc import Callable
 from typing import Literal
+
+import pybase64
 
 from vllm_raster_io.deadlines import Deadline
 from vllm_raster_io.errors import AccessError, RequestError
@@ -59,7 +60,8 @@ class Access:
         files = request.data if isinstance(request.data, list) else [request.data]
         if len(files) not in (1, dates, dates * bands):
             raise RequestError(_wrong_number(len(files), dates, bands))
-        LIMITS.check("frames", len(files))
+        LIMITS.check("files", len(files))
+        LIMITS.check("frames", min(len(files), dates))
         opened: list[SceneFile] = []
         tally = Tally()
         try:
@@ -132,7 +134,7 @@ def deliver(content: bytes, target: Target | None) -> Delivery:
         ServingError: It cannot be written.
     """
     if target is None:
-        return "b64_json", base64.b64encode(content).decode("ascii")
+        return "b64_json", pybase64.b64encode_as_string(content)
     target.write(content)
     return "path", target.name
 

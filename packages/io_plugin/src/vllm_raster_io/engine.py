@@ -148,7 +148,9 @@ def _open_scenes_in_threads() -> None:
             # Text has no map, and vLLM answers some of it with 500.
             raise RequestError("This server maps rasters, not text: send one in `data`")
         refuse_fields_beside_data(ctx.request.model_extra or {})
-        job = await io_processor.io_processor.open(ctx.request.data)
+        job = await io_processor.io_processor.open(
+            ctx.request.data, getattr(ctx.request, "priority", 0)
+        )
         ctx.request.data = job
         if job.request.priority is not None:
             ctx.priorities = job.request.priority

@@ -1,12 +1,13 @@
 """Files that clients send: base64 in, a file in memory out, piece by piece.
 
-Decoding 100 MB at once would hold up every other request; a piece takes a tenth of a
-millisecond. The encoded and the decoded file are never in memory as a whole together.
+Decoding 100 MB at once would hold up every other request; a piece takes microseconds. The
+encoded and the decoded file are never in memory as a whole together.
 """
 
 import binascii
 from typing import Self
 
+import pybase64
 from rasterio.io import DatasetReader, MemoryFile
 
 from vllm_raster_io.errors import LimitError, RasterIOError, RequestError
@@ -136,7 +137,7 @@ class Upload(SceneFile):
             return
         if self._ended:
             raise binascii.Error("something comes after the padding")
-        decoded = binascii.a2b_base64(piece, strict_mode=True)
+        decoded = _decoded(piece)
         self._ended = piece.endswith(b"=")
         self.head = (self.head + decoded[:HEAD_BYTES])[:HEAD_BYTES]
         self._memory.write(decoded)
@@ -163,6 +164,14 @@ class Upload(SceneFile):
     def _fail(self, problem: RasterIOError | LimitError) -> None:
         self._problem = problem
         self.close()
+
+
+def _decoded(piece: bytes) -> bytes:
+    try:
+        return pybase64.b64decode(piece, validate=True)
+    except binascii.Error:
+        # Python's own, which is forty times as slow, says what is wrong.
+        return binascii.a2b_base64(piece, strict_mode=True)
 
 
 _NOT_BASE64 = "`data` must be a file in base64, but is not: {}"

@@ -18,7 +18,7 @@ class Normaliser(nn.Module):
         super().__init__()
         self.contract = contract
         # No buffers: transformers builds models on the meta device, which would empty them.
-        self._numbers: dict[torch.device, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._numbers: dict[torch.device, tuple[torch.Tensor, ...]] = {}
 
     def forward(self, pixels: torch.Tensor, valid: torch.Tensor | None) -> torch.Tensor:
         """Normalises windows of one shape.
@@ -31,19 +31,29 @@ class Normaliser(nn.Module):
         Returns:
             float32, of the shape of `pixels`.
         """
-        values = pixels.to(torch.float32) * self.contract.scale + self.contract.offset
+        factor, shift, fill = self._numbers_on(pixels.device)
+        # In place: each copy of a large window takes as long as a small network.
+        values = pixels.to(torch.float32, copy=True).mul_(factor).add_(shift)
         usable = None if valid is None else valid.bool()[:, None, None]
         if pixels.is_floating_point():
             finite = torch.isfinite(values).all(dim=(1, 2), keepdim=True)
             usable = finite if usable is None else usable & finite
-        if usable is not None:
-            values = torch.where(usable, values, self.contract.nodata_fill)
-        mean, std = self._mean_and_std(values.device)
-        return (values - mean) / std
+        return values if usable is None else torch.where(usable, values, fill)
 
-    def _mean_and_std(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    def _numbers_on(self, device: torch.device) -> tuple[torch.Tensor, ...]:
+        """What a count is multiplied by, what is added then, and what takes a bad one's place.
+
+        (count * scale + offset - mean) / std in one step, of numbers worked out in float64.
+        """
         if device not in self._numbers:
-            self._numbers[device] = mean_and_std(self.contract, device)
+            facts = self.contract
+            mean, std = (_each(one, torch.float64) for one in (facts.mean, facts.std))
+            numbers = (
+                facts.scale / std,
+                (facts.offset - mean) / std,
+                (facts.nodata_fill - mean) / std,
+            )
+            self._numbers[device] = tuple(one.to(device, torch.float32) for one in numbers)
         return self._numbers[device]
 
 
@@ -51,11 +61,12 @@ def mean_and_std(
     contract: InputContract, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The contract's numbers, each as (1, bands or 1, frames or 1, 1, 1)."""
-    return _each(contract.mean, device), _each(contract.std, device)
+    mean, std = (_each(one, torch.float32).to(device) for one in (contract.mean, contract.std))
+    return mean, std
 
 
-def _each(numbers: tuple[float | tuple[float, ...], ...], device: torch.device) -> torch.Tensor:
-    return torch.tensor(numbers, dtype=torch.float32, device=device).view(1, len(numbers), -1, 1, 1)
+def _each(numbers: tuple[float | tuple[float, ...], ...], dtype: torch.dtype) -> torch.Tensor:
+    return torch.tensor(numbers, dtype=dtype).view(1, len(numbers), -1, 1, 1)
 
 
 def pad_to_grid(values: torch.Tensor, grid: Grid, cell: int) -> torch.Tensor:

@@ -51,7 +51,7 @@ class WindowPredictor(nn.Module):
         for indices in self._alike(pixel_values):
             inputs = [self._prepare(pixel_values[i], valid[i]) for i in indices]
             scores = self.network(
-                torch.cat(inputs),
+                torch.cat(inputs) if len(inputs) > 1 else inputs[0],
                 torch.stack([temporal_coords[i] for i in indices]).to(self._device),
                 torch.stack([location_coords[i] for i in indices]).to(self._device),
             )

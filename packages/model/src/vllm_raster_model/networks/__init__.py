@@ -5,6 +5,7 @@ A network is a module that takes normalised windows and gives scores; see
 """
 
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Any
 
 from torch import nn
@@ -20,6 +21,9 @@ NETWORKS: dict[str, str] = {
 }
 """Class path of each network by the `model_type` of its configuration."""
 
+ENTRY_POINTS = "vllm_raster.networks"
+"""Group of entry points by which other packages add theirs, each under its `model_type`."""
+
 
 def network_class(model_type: str) -> Any:
     """The class of the network that goes by this `model_type`.
@@ -27,9 +31,13 @@ def network_class(model_type: str) -> Any:
     Raises:
         ContractError: No network goes by that name.
     """
+    added = entry_points(group=ENTRY_POINTS)
+    if model_type not in NETWORKS and model_type in added.names:
+        return added[model_type].load()
     if model_type not in NETWORKS:
         raise ContractError(
-            f"vision_config.model_type must be one of {sorted(NETWORKS)}, got {model_type!r}"
+            f"vision_config.model_type must be one of {sorted({*NETWORKS, *added.names})}, got "
+            f"{model_type!r}: a package of yours may add it as an entry point of {ENTRY_POINTS!r}"
         )
     module, name = NETWORKS[model_type].split(":")
     return getattr(import_module(module), name)
@@ -59,4 +67,4 @@ def build_network(
     return network_class(config.model_type)(config, contract, layers, prefix, channels)
 
 
-__all__ = ["NETWORKS", "Layers", "TorchLayers", "build_network", "network_class"]
+__all__ = ["ENTRY_POINTS", "NETWORKS", "Layers", "TorchLayers", "build_network", "network_class"]
