@@ -49,7 +49,13 @@ def make(folder: Path, size: str, tile: int) -> None:
 def _config(facts: dict[str, Any], tile: int) -> dict[str, Any]:
     data = {
         "class_path": "terratorch.datamodules.Sen1Floods11NonGeoDataModule",
-        "init_args": {"constant_scale": 0.0001, "no_data_replace": 0.0, "bands": BANDS},
+        "init_args": {
+            "data_root": ".",
+            "constant_scale": 0.0001,
+            "no_data_replace": 0.0,
+            "bands": BANDS,
+            "test_transform": [{"class_path": "albumentations.pytorch.ToTensorV2"}],
+        },
     }
     arguments = {
         "backbone": facts["backbone"],

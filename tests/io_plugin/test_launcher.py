@@ -74,6 +74,14 @@ def test_ends_with_its_children(program: Path, tmp_path: Path) -> None:
     server.close()
 
 
+def test_starts_the_command_it_is_told(program: Path, tmp_path: Path) -> None:
+    other, log = tmp_path / "other", tmp_path / "log"
+    other.write_text(program.read_text().replace('"child"', '"other"'))
+    other.chmod(0o755)
+    with LocalServer("folder", vllm=other, log=log):
+        assert log.read_text().startswith("other")
+
+
 def test_ends_what_does_not_listen(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launcher, "_PATIENCE", 0.5)
     replace(program, "import signal\nsignal.signal(15, signal.SIG_IGN)" + SERVER)

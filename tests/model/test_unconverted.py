@@ -7,6 +7,7 @@ import pickle
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from transformers import AutoConfig, PreTrainedConfig
 from vllm import ModelRegistry
 from vllm.config import VllmConfig, set_current_vllm_config
 from vllm.model_executor.model_loader import default_loader, get_model_loader
+from vllm.model_executor.models.config import MODELS_CONFIG_MAP
 from vllm.multimodal import MULTIMODAL_REGISTRY
 from vllm.transformers_utils.config import get_config
 
@@ -80,6 +82,14 @@ def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
 @pytest.fixture
 def terratorch_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unconverted, "find_spec", lambda name: name == "terratorch")
+
+
+@pytest.fixture
+def wrapper(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A class that can be loaded stands for the wrapper, which without TerraTorch cannot."""
+    register()
+    ours = ModelRegistry.models["RasterForImageToImage"]
+    monkeypatch.setitem(ModelRegistry.models, "Terratorch", ours)
 
 
 class TestConfiguration:
@@ -277,6 +287,53 @@ class TestChoice:
         monkeypatch.setitem(ModelRegistry.models, "Terratorch", wrapper)
         register()
         assert ModelRegistry.models["Terratorch"] is wrapper
+
+    @pytest.mark.usefixtures("terratorch_installed")
+    def test_keeps_the_name_where_it_serves(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """TerraTorch's plugin registers a class too, before this package's or after it."""
+        monkeypatch.setenv("VLLM_RASTER_TERRATORCH", "native")
+        for name in ("Terratorch", "Another"):
+            monkeypatch.setitem(ModelRegistry.models, name, None)
+        for _ in range(2):
+            register()
+            for name in ("Terratorch", "Another"):
+                ModelRegistry.register_model(name, "elsewhere:Wrapper")
+            served = ModelRegistry.models["Terratorch"]
+            assert (served.module_name, served.class_name) == (
+                "vllm_raster_model.plain", "RasterForImageToImage"
+            )  # fmt: skip
+            assert ModelRegistry.models["Another"].module_name == "elsewhere"
+
+    @pytest.mark.usefixtures("terratorch_installed", "wrapper")
+    def test_by_two_flags_that_disagree(self, whole: Path) -> None:
+        overrides = {"architectures": ["RasterForImageToImage"]}
+        with pytest.raises(ValueError, match="Leave out one of the two"):
+            serve(whole, model_impl="terratorch", hf_overrides=overrides)
+
+    @pytest.mark.usefixtures("terratorch_installed")
+    @pytest.mark.parametrize(
+        ("said", "reason"),
+        [("", "TerraTorch is installed"), ("wrapper", "TERRATORCH=wrapper asks for it")],
+    )
+    def test_the_wrapper_is_named_too(
+        self,
+        said: str,
+        reason: str,
+        monkeypatch: pytest.MonkeyPatch,
+        log: pytest.LogCaptureFixture,
+    ) -> None:
+        monkeypatch.setenv("VLLM_RASTER_TERRATORCH", said)
+        register()
+        # Where TerraTorch is not, vLLM comes no further with its wrapper.
+        log.set_level(logging.INFO)
+        model = SimpleNamespace(hf_config=PreTrainedConfig())
+        MODELS_CONFIG_MAP["Terratorch"].verify_and_update_model_config(model)
+        assert "vLLM's wrapper around TerraTorch serves this folder" in log.text
+        assert reason in log.text
+
+    def test_their_plugin_is_refused(self, whole: Path) -> None:
+        with pytest.raises(ValueError, match="Say --io-processor-plugin raster, or leave"):
+            serve(whole, io_processor_plugin="terratorch_segmentation")
 
     def test_by_the_name_of_the_implementation(self, whole: Path) -> None:
         # The flag of older documentation.

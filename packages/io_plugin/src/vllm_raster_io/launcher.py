@@ -32,6 +32,7 @@ class LocalServer(Closing):
     Args:
         checkpoint: Folder to serve.
         port: To listen on; a free one without it.
+        vllm: The `vllm` command; the one of this environment without it.
         arguments: More arguments for `vllm serve`.
         environment: More environment variables.
         log: File for what the server prints; a temporary one without it.
@@ -46,6 +47,7 @@ class LocalServer(Closing):
         checkpoint: str | Path,
         *,
         port: int | None = None,
+        vllm: str | Path | None = None,
         arguments: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         log: str | Path | None = None,
@@ -55,8 +57,8 @@ class LocalServer(Closing):
         self.port = port or _free_port()
         self.log = Path(log) if log else Path(tempfile.mkstemp(prefix="vllm-", suffix=".log")[1])
         self._command = [
-            _vllm(), "serve", str(checkpoint), "--host", self.host, "--port", str(self.port),
-            *arguments,
+            str(vllm or _vllm()), "serve", str(checkpoint),
+            "--host", self.host, "--port", str(self.port), *arguments,
         ]  # fmt: skip
         self._environment = {**os.environ, **(environment or {})}
         self._startup, self._waiting = startup, waiting

@@ -83,3 +83,6 @@ class PlainServingDefaults(ServingDefaults):
                 _RUNNER_SWITCH,
             )
             os.environ[_RUNNER_SWITCH] = "0"
+
+
+__all__ = ["PlainServingDefaults", "ServingDefaults", "VerifyAndUpdateConfig"]

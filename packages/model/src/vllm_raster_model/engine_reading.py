@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from vllm import envs
+from vllm import ModelRegistry, envs
 from vllm.config import LoadConfig
 from vllm.model_executor.model_loader import _LOAD_FORMAT_TO_MODEL_LOADER, DefaultModelLoader
 from vllm.transformers_utils.config import _CONFIG_FORMAT_TO_CONFIG_PARSER
@@ -73,6 +73,21 @@ def load_weights_with(loader: type[FileLoader]) -> None:
     Not by vLLM's `register_model_loader`, which tells of it whatever is served.
     """
     _LOAD_FORMAT_TO_MODEL_LOADER[loader.load_format] = loader
+
+
+def keep_class(architecture: str, path: str) -> None:
+    """Registers a class for good: who registers another under that name is not heard.
+
+    TerraTorch's own plugin does, and vLLM calls plugins in the order in which it finds them.
+    """
+    register = type(ModelRegistry).register_model
+
+    def register_another(name: str, model: type[nn.Module] | str) -> None:
+        if name != architecture:
+            register(ModelRegistry, name, model)
+
+    register(ModelRegistry, architecture, path)
+    ModelRegistry.register_model = register_another
 
 
 def know_variable(name: str) -> None:

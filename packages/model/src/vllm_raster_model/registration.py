@@ -49,6 +49,7 @@ def _register_with_vllm() -> None:
 
     from vllm_raster_model.engine_defaults import ServingDefaults
     from vllm_raster_model.engine_reading import (
+        keep_class,
         know_variable,
         load_weights_with,
         read_configurations_with,
@@ -61,6 +62,7 @@ def _register_with_vllm() -> None:
         PlainOrUnconvertedDefaults,
         UnconvertedConfigParser,
         UnconvertedLoader,
+        WrapperDefaults,
         is_served_here,
     )
 
@@ -76,6 +78,7 @@ def _register_with_vllm() -> None:
     read_configurations_with(UnconvertedConfigParser)
     load_weights_with(UnconvertedLoader)
     if is_served_here():
-        path = ARCHITECTURES["RasterForImageToImage"]
-        ModelRegistry.register_model(FOREIGN_ARCHITECTURE, path)
+        keep_class(FOREIGN_ARCHITECTURE, ARCHITECTURES["RasterForImageToImage"])
         MODELS_CONFIG_MAP[FOREIGN_ARCHITECTURE] = PlainOrUnconvertedDefaults
+    else:
+        MODELS_CONFIG_MAP[FOREIGN_ARCHITECTURE] = WrapperDefaults

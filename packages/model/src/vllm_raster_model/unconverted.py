@@ -17,7 +17,7 @@ from transformers import PreTrainedConfig
 from vllm_raster_model.checkpoints.foreign import ForeignCheckpoint
 from vllm_raster_model.checkpoints.sources import find_source
 from vllm_raster_model.engine import VllmConfig, logger
-from vllm_raster_model.engine_defaults import PlainServingDefaults
+from vllm_raster_model.engine_defaults import PlainServingDefaults, VerifyAndUpdateConfig
 from vllm_raster_model.engine_reading import FileLoader, ParserOverAnother, do_without_tokenizer
 from vllm_raster_model.errors import ContractError
 from vllm_raster_model.unconverted_config import UnconvertedConfig
@@ -138,6 +138,7 @@ class PlainOrUnconvertedDefaults(PlainServingDefaults):
         if isinstance(config, UnconvertedConfig):
             if config.problem is not None:
                 raise ContractError(config.problem)
+            _refuse_their_plugin(model_config.io_processor_plugin)
             logger.info(
                 "%s stands in for vLLM's wrapper around TerraTorch: %s.",
                 ARCHITECTURE,
@@ -155,3 +156,36 @@ class PlainOrUnconvertedDefaults(PlainServingDefaults):
         unconverted = isinstance(vllm_config.model_config.hf_config, UnconvertedConfig)
         if unconverted and vllm_config.load_config.load_format in ("auto", "hf", "pt"):
             vllm_config.load_config.load_format = UnconvertedLoader.load_format
+
+
+class WrapperDefaults(VerifyAndUpdateConfig):
+    """Says of such a folder that vLLM's wrapper serves it, where it does."""
+
+    @classmethod
+    def verify_and_update_model_config(cls, model_config: "ModelConfig") -> None:
+        """Says so, and what to do to have it otherwise.
+
+        Raises:
+            ContractError: One flag asks for the wrapper, another for this package.
+        """
+        if isinstance(model_config.hf_config, UnconvertedConfig):
+            raise ContractError(
+                "--model-impl terratorch asks for vLLM's wrapper around TerraTorch, and "
+                "--hf-overrides for this package. Leave out one of the two"
+            )
+        asked = os.environ.get(SWITCH) == "wrapper"
+        logger.info(
+            "vLLM's wrapper around TerraTorch serves this folder: %s. With %s=native, %s does.",
+            f"{SWITCH}=wrapper asks for it" if asked else "TerraTorch is installed",
+            SWITCH,
+            ARCHITECTURE,
+        )
+
+
+def _refuse_their_plugin(name: str | None) -> None:
+    if name is not None and name.startswith("terratorch"):
+        raise ContractError(
+            f"--io-processor-plugin {name} works with vLLM's wrapper around TerraTorch only, and "
+            f"{ARCHITECTURE} serves this folder. Say --io-processor-plugin raster, or leave the "
+            "flag out"
+        )
