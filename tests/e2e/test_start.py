@@ -57,13 +57,13 @@ def test_one_process_computes_and_an_interrupt_ends_all(checkpoint_without_plugi
     server = LocalServer(
         checkpoint_without_plugin,
         arguments=["--io-processor-plugin", "raster"],
-        environment={"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "3"},
+        environment={"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"},
     )
     with server:
         group = server.group
         names = [one.name() for one in psutil.Process(group).children(recursive=True)]
         assert not any("Worker" in name for name in names)
-        assert "Computing in the engine's process; threads: 3." in server.log.read_text()
+        assert "Computing in the engine's process; threads: 1." in server.log.read_text()
         os.killpg(group, signal.SIGINT)
         psutil.Process(group).wait(60)
         deadline = time.monotonic() + 30

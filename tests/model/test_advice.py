@@ -80,7 +80,7 @@ def test_what_keeps_from_serving_comes_first(changes: dict[str, Any], words: str
         ({"library": ("glibc", "2.31")}, "tcmalloc"),
         ({"quota": 1.5}, "1.5 processors, so 1 thread(s)"),
         ({"environment": {"OMP_NUM_THREADS": "1"}}, "1 of 2 cores compute: unset OMP_NUM_THREADS"),
-        ({"environment": {"OMP_NUM_THREADS": "4"}}, "4 threads compute on 2 cores"),
+        ({"environment": {"OMP_NUM_THREADS": "4"}}, "4 threads are asked for on 2 cores"),
         ({"environment": {"VLLM_CPU_NUM_OF_RESERVED_CPU": "1"}}, "unset VLLM_CPU_NUM_OF"),
         ({"environment": {"VLLM_CPU_OMP_THREADS_BIND": "1"}}, "unset VLLM_CPU_OMP_THREADS_BIND=1"),
         ({"environment": {"MALLOC_PERTURB_": "7"}}, "MALLOC_PERTURB_=7"),

@@ -145,7 +145,7 @@ def _cores(facts: Facts) -> Iterator[Advice]:
         )
     elif used > most:
         yield Advice(
-            "cores", f"{used} threads compute on {most} cores and wait for each other: have fewer"
+            "cores", f"{used} threads are asked for on {most} cores: have no more than those"
         )
 
 
