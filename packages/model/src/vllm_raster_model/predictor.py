@@ -3,6 +3,7 @@
 import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -28,6 +29,9 @@ class WindowPredictor(nn.Module):
     """Normalises, pads and maps windows of any sizes, equal ones together.
 
     Its parameters are the network's, under `network.`.
+
+    Attributes:
+        computing: What holds while the network computes, and not around it.
     """
 
     def __init__(self, config: RasterConfig, layers: Layers, prefix: str = "") -> None:
@@ -39,6 +43,7 @@ class WindowPredictor(nn.Module):
             config.vision_config, config.contract, layers, name, config.image_channels
         )
         self.takes_any_size = getattr(self.network, "takes_any_size", False)
+        self.computing: AbstractContextManager[object] = nullcontext()
         self._devices = layers.parallel_size
 
     def settle_precision(self) -> None:
@@ -72,11 +77,13 @@ class WindowPredictor(nn.Module):
         maps: list[torch.Tensor | None] = [None] * len(pixel_values)
         for indices in self._alike(pixel_values):
             inputs = [self._prepare(pixel_values[i], valid[i]) for i in indices]
-            scores = self.network(
-                torch.cat(inputs) if len(inputs) > 1 else inputs[0],
-                torch.stack([temporal_coords[i] for i in indices]).to(self._device),
-                torch.stack([location_coords[i] for i in indices]).to(self._device),
+            dates, places = (
+                torch.stack([one[i] for i in indices]).to(self._device)
+                for one in (temporal_coords, location_coords)
             )
+            pixels = torch.cat(inputs) if len(inputs) > 1 else inputs[0]
+            with self.computing:
+                scores = self.network(pixels, dates, places)
             for i, one in zip(indices, scores.float(), strict=True):
                 grid = self.config.grid(*pixel_values[i].shape[-2:])
                 maps[i] = pad_to_grid(one, grid, self.config.contract.cell_block)
