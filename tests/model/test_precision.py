@@ -2,6 +2,8 @@
 
 import copy
 import json
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -30,8 +32,12 @@ ITEM = window(32, 24, **EVERYWHERE)
 
 
 @pytest.fixture(autouse=True)
-def _unsaid(monkeypatch: pytest.MonkeyPatch) -> None:
+def _unsaid(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv(SWITCH, raising=False)
+    logger = logging.getLogger("vllm.raster.model")
+    level = logger.level
+    yield
+    logger.setLevel(level)  # the command line makes it quiet, for its own process
 
 
 @pytest.fixture
@@ -151,9 +157,12 @@ def test_chooses(
 
 
 def test_trial_leaves_the_network_as_it_was(model: RasterForImageToImage) -> None:
-    before = maps(model)
+    before, weights = maps(model), copy.deepcopy(model.state_dict())
+    model.train()  # as vLLM loads it
     assert precision.speed_gain(model.predictor.network, model.config.contract) > 0
-    assert torch.equal(maps(model), before)
+    assert torch.equal(maps(model.eval()), before)
+    for name, one in model.state_dict().items():
+        assert torch.equal(one, weights[name]), name
 
 
 def test_hardware() -> None:
@@ -185,8 +194,7 @@ def test_layers_of_the_engine(prithvi: Serving, in_bfloat16: Serving) -> None:
 
 
 def test_trial_with_layers_of_the_engine(prithvi: Serving) -> None:
-    model = prithvi.build()
-    network = model.predictor.network
+    network = prithvi.build().train().predictor.network
     assert precision.speed_gain(network, prithvi.config.contract) > 0
 
 

@@ -133,6 +133,7 @@ def speed_gain(network: nn.Module, contract: RasterContract) -> float:
     The window is the largest that leaves the whole trial within about a second; where even a small
     one takes longer, the trial takes as long as a few of these.
     """
+    network.eval()  # as it is served: while the engine loads it, it is still in training
     device = next(network.parameters()).device
     tile, facts = contract.tile, contract.input
     side = min(tile.size, max(tile.minimum or 0, _up_to(_SMALLEST_SIDE, tile.multiple_of)))
