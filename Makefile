@@ -14,7 +14,7 @@ hatch := .hatch/hatch-$(HATCH_VERSION)
 environment := .venv/ready$(addprefix -,$(VLLM_RASTER_ENGINE))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit e2e fuzz leaks lint format bench checkpoint build clean
+.PHONY: help setup demo test unit e2e fuzz leaks lint format bench checkpoint reference build clean
 
 help: ## explain the targets
 	@echo "make TARGET, where TARGET is one of"
@@ -65,6 +65,9 @@ bench: setup ## run the benchmarks
 checkpoint: setup ## train the tests' checkpoints anew
 	$(HATCH) run python tests/checkpoints/train_land_cover.py $(ARGS)
 	$(HATCH) run python tests/checkpoints/train_instructed.py $(ARGS)
+
+reference: setup ## write the request's and the answer's schemas and docs/reference.md anew
+	$(HATCH) run python tools/write_reference.py
 
 build: $(hatch) ## both packages' wheels and source archives, into dist
 	rm -rf dist

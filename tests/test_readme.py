@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -86,6 +87,18 @@ def test_commands_give_one_and_the_same_map(folder: Path, servers: dict[str, Loc
     assert first == second == third
     assert (folder / "out" / "town.png").read_bytes().startswith(b"\x89PNG")
     assert (folder / "out" / "trees.tif").read_bytes() != first
+
+
+@pytest.mark.engine
+def test_the_example_that_says_what_to_map(folder: Path, servers: dict[str, LocalServer]) -> None:
+    """The one of the page of examples that needs a checkpoint with a language model."""
+    page = read(ROOT / "docs" / "examples.md")
+    found = re.findall(r"^```bash\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (command,) = [one for one in found if "127.0.0.1:8001" in one]
+    if shutil.which("jq") is None:
+        pytest.skip("jq is not on this machine")
+    run(folder, servers, ["bash", "-e", "-o", "pipefail", "-c", command])
+    assert (folder / "out" / "trees_by_curl.tif").read_bytes().startswith(b"II*\0")
 
 
 def test_make_targets_are_there() -> None:

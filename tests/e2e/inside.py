@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import rasterio
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -41,6 +42,13 @@ def files_in_memory() -> int:
     count: int = gdal.CSLCount(ctypes.c_void_p(names))
     gdal.CSLDestroy(ctypes.c_void_p(names))
     return count
+
+
+def queued(server: LocalServer) -> float:
+    """Windows that wait for the engine or are in it."""
+    lines = httpx.get(f"{server.url}/metrics", timeout=60).text.splitlines()
+    names = ("vllm:num_requests_waiting{", "vllm:num_requests_running{")
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(names))
 
 
 def held(server: LocalServer, told: dict[str, Any]) -> dict[str, Any]:

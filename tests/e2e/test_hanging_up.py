@@ -13,7 +13,7 @@ from vllm_raster_io import LocalServer
 from ..factories import make_raster
 from .conftest import CHECKPOINT, SCENES
 from .hanging_up import body_of, hang_up
-from .inside import SERVED
+from .inside import SERVED, queued
 
 pytestmark = pytest.mark.alone
 SLOWER = 2.0
@@ -60,13 +60,6 @@ class Neighbour:
 @pytest.fixture(scope="module")
 def neighbour(telling_server: LocalServer) -> Neighbour:
     return Neighbour(telling_server)
-
-
-def queued(server: LocalServer) -> float:
-    """Windows that wait for the engine or are in it."""
-    lines = httpx.get(f"{server.url}/metrics", timeout=60).text.splitlines()
-    names = ("vllm:num_requests_waiting{", "vllm:num_requests_running{")
-    return sum(float(line.split()[-1]) for line in lines if line.startswith(names))
 
 
 def nothing_is_left(server: LocalServer) -> None:

@@ -201,6 +201,32 @@ class TestLimit:
         refusal(LimitError, data=upload)
 
 
+class TestNumberOfFiles:
+    """Dates and files are counted apart: a scene of many bands may come as one file a band."""
+
+    def files(self, count: int, dates: int, bands: int) -> int:
+        request = RasterRequest(data=["SUkqAA=="] * count)
+        return len(Access().sources(request, dates, bands=bands))
+
+    @pytest.mark.parametrize(
+        ("dates", "bands", "count"), [(64, 4, 64), (64, 8, 512), (1, 512, 512), (100, 3, 1)]
+    )
+    def test_as_many_as_allowed(self, dates: int, bands: int, count: int) -> None:
+        assert self.files(count, dates, bands) == count
+
+    @pytest.mark.parametrize(
+        ("dates", "bands", "count", "told"),
+        [
+            (1, 513, 513, "513 files, and at most 512 are allowed; send one file with all bands"),
+            (65, 1, 65, "65 frames, and at most 64 are allowed; send fewer dates"),
+            (65, 2, 130, "65 frames, and at most 64"),
+        ],
+    )
+    def test_one_more(self, dates: int, bands: int, count: int, told: str) -> None:
+        with pytest.raises(LimitError, match=told):
+            self.files(count, dates, bands)
+
+
 def sent(data: str | Upload) -> bytes:
     """What the server has of a file, which is told by its first bytes too."""
     (file,) = Access().sources(RasterRequest(data=data))

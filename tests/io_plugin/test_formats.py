@@ -340,6 +340,12 @@ class TestAFileABand:
     def files(self, **options: Any) -> list[bytes]:
         return [make_raster(values=one, **options) for one in self.values]
 
+    def test_have_the_pixels_of_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("vllm_raster_io.rasters.LIMITS", Limits(pixels=600))
+        assert seen(self.files(), self.contract).shape == (4, 20, 30)
+        monkeypatch.setattr("vllm_raster_io.rasters.LIMITS", Limits(pixels=599))
+        assert "600 pixels" in refused(self.files(), self.contract, LimitError)
+
     def test_in_order(self) -> None:
         np.testing.assert_array_equal(seen(self.files(), self.contract), self.values)
         effective = answered(self.files(), self.contract).effective
@@ -438,9 +444,9 @@ class TestAFileABand:
             assert not any(one.memory.exists() for one in sent)
 
     def test_limits_hold_for_the_sum(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("vllm_raster_io.rasters.LIMITS", Limits(pixels=4 * 600 - 1))
+        monkeypatch.setattr("vllm_raster_io.rasters.LIMITS", Limits(bands=3))
         message = refused(self.files(), self.contract, LimitError)
-        assert message.startswith("File 4 of 4: The request has 2400 pixels")
+        assert message.startswith("File 4 of 4: The request has 4 bands")
 
 
 def placed(content: bytes, contract: Any) -> Any:

@@ -147,6 +147,25 @@ class TestPriority:
         answer = processor.post_process(list(map(Engine(processor), prompts)))
         assert answer.effective.priority == -1
 
+    def test_beside_the_request(self) -> None:
+        """A field of vLLM's own, which its usual scheduler takes and then ignores."""
+        wanted = RasterRequest(data=request(make_raster()).data)
+        with pytest.raises(RequestError, match="--scheduling-policy priority"):
+            asyncio.run(make_processor().open(wanted, 4))
+        with asyncio.run(make_processor().open(wanted, 0)) as job:
+            assert job.request.priority is None
+        with asyncio.run(make_processor(policy="priority").open(wanted, 4)) as job:
+            assert job.request.priority == 4
+
+    def test_within_and_beside_the_request(self) -> None:
+        processor = make_processor(policy="priority")
+        wanted = RasterRequest(data=request(make_raster()).data, priority=-1)
+        for same in (0, -1):
+            with asyncio.run(processor.open(wanted, same)) as job:
+                assert job.request.priority == -1
+        with pytest.raises(RequestError, match="-1 within `data` and 4 beside it"):
+            asyncio.run(processor.open(wanted, 4))
+
     def test_offline_it_is_for_the_engine(self) -> None:
         processor = make_processor(policy="priority")
         wanted = RasterRequest(data=request(make_raster()).data, priority=1)

@@ -297,7 +297,10 @@ def test_the_schema_tells_clients_of_a_string() -> None:
     assert schema["required"] == ["data"]
     assert schema["additionalProperties"] is False
     text = {"type": "string"}
-    assert schema["properties"]["data"]["anyOf"] == [text, {"type": "array", "items": text}]
+    assert schema["properties"]["data"]["anyOf"] == [
+        text,
+        {"type": "array", "items": text, "minItems": 1},
+    ]
     assert all("description" in one for one in schema["properties"].values())
 
 

@@ -5,7 +5,7 @@ import pytest
 from vllm_raster_io.bands import BandChoice, choose_bands
 from vllm_raster_io.errors import RasterError
 from vllm_raster_io.matching import match
-from vllm_raster_io.vocabularies import VOCABULARIES, readings
+from vllm_raster_io.vocabularies import VOCABULARIES, WIDER, readings
 
 from ..factories import make_raster
 from .scenes import open_scene
@@ -55,6 +55,7 @@ def test_the_checkpoint_may_use_any_as_well(wanted: str) -> None:
         ("B02 B03 B04 B08", [0, 1, 2, 3]),
         ("B8A B08 B04 B03 B02", [4, 3, 2, 1]),
         ("B2 B3 B4 B8", [0, 1, 2, 3]),
+        ("sur_refl_b01 sur_refl_b02 sur_refl_b03 sur_refl_b04", [2, 3, 0, 1]),
         ("SR_B5 SR_B4 SR_B3 SR_B2", [3, 2, 1, 0]),
         ("COASTAL_AEROSOL BLUE GREEN RED NIR_BROAD NIR_NARROW", [1, 2, 3, 4]),
         ("SCL blue VV red nir green", [1, 5, 3, 4]),
@@ -121,6 +122,75 @@ def test_each_vocabulary_knows_each_meaning_once_but_for_spelling() -> None:
     for vocabulary in VOCABULARIES.values():
         numbers = {name.lstrip("srtb").lstrip("0") for name in vocabulary}
         assert len(numbers) == len(set(vocabulary.values()))
+
+
+# STAC extension eo 2.0.0, README, "Common Band Names": from and to, in µm.
+RANGES = {
+    "pan": (0.40, 1.00), "coastal": (0.40, 0.45), "blue": (0.45, 0.53), "green": (0.51, 0.60),
+    "green05": (0.51, 0.55), "yellow": (0.58, 0.62), "red": (0.62, 0.69), "rededge": (0.69, 0.79),
+    "rededge071": (0.69, 0.73), "rededge075": (0.73, 0.76), "rededge078": (0.76, 0.79),
+    "nir": (0.76, 1.00), "nir08": (0.80, 0.90), "nir09": (0.90, 1.00), "cirrus": (1.35, 1.40),
+    "swir16": (1.55, 1.75), "swir22": (2.08, 2.35), "lwir": (10.4, 12.5), "lwir11": (10.5, 11.5),
+    "lwir12": (11.5, 12.5),
+}  # fmt: skip
+# Central wavelengths in µm. Sentinel-2A: ESA; the others: the middle of what USGS and NASA state.
+SENTINEL_2A = {
+    "B01": 0.4427, "B02": 0.4924, "B03": 0.5598, "B04": 0.6646, "B05": 0.7041, "B06": 0.7405,
+    "B07": 0.7828, "B08": 0.8328, "B8A": 0.8647, "B09": 0.9451, "B10": 1.3735, "B11": 1.6137,
+    "B12": 2.2024,
+}  # fmt: skip
+OLI_TIRS = {
+    "B01": 0.44, "B02": 0.48, "B03": 0.56, "B04": 0.655, "B05": 0.865, "B06": 1.61, "B07": 2.20,
+    "B09": 1.37, "B10": 10.895, "B11": 12.005,
+}  # fmt: skip
+TM_ETM = {
+    "B01": 0.485, "B02": 0.56, "B03": 0.66, "B04": 0.83, "B05": 1.65, "B06": 11.45, "B07": 2.215,
+}  # fmt: skip
+WAVELENGTHS = {
+    "Sentinel-2": SENTINEL_2A,
+    "HLS S30": SENTINEL_2A,
+    "HLS L30": OLI_TIRS,
+    "Landsat 8 and 9": OLI_TIRS,
+    "Landsat 4 to 7": TM_ETM,
+    "MODIS": {
+        "B01": 0.645, "B02": 0.8585, "B03": 0.469, "B04": 0.555, "B06": 1.64, "B07": 2.13,
+    },
+}  # fmt: skip
+
+
+def number_of(name: str) -> str:
+    """As in B02, whatever stands before it: SR, ST, sur_refl."""
+    return f"B{name.rpartition('b')[2].upper().zfill(2)}"
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+def test_each_band_lies_where_its_common_name_does(vocabulary: str) -> None:
+    names, wavelengths = VOCABULARIES[vocabulary], WAVELENGTHS[vocabulary]
+    assert {number_of(name) for name in names} == set(wavelengths)
+    for name, meaning in names.items():
+        least, most = RANGES[meaning]
+        assert least <= wavelengths[number_of(name)] <= most, (name, meaning)
+
+
+def test_one_meaning_is_one_part_of_the_spectrum() -> None:
+    """Whatever the vocabulary: to within 0.09 µm."""
+    found: dict[str, list[float]] = {}
+    for vocabulary, names in VOCABULARIES.items():
+        for name, meaning in names.items():
+            found.setdefault(meaning, []).append(WAVELENGTHS[vocabulary][number_of(name)])
+    for meaning, at in found.items():
+        assert max(at) - min(at) <= 0.09, meaning
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_every_common_name_is_understood(name: str) -> None:
+    assert readings([name])[0].meanings == (name,)
+
+
+def test_general_names_are_wider() -> None:
+    for name, special in WIDER.items():
+        assert all(RANGES[name][0] <= RANGES[one][0] for one in special)
+        assert all(RANGES[one][1] <= RANGES[name][1] for one in special)
 
 
 def test_names_without_meaning_are_read_once() -> None:

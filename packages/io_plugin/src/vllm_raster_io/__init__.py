@@ -21,6 +21,7 @@ _HOMES = {
     "RasterIOProcessor": "plugin",
     "RasterRequest": "requests",
     "RequestError": "errors",
+    "ServerPath": "sources",
     "ServiceError": "errors",
     "ServingError": "errors",
     "SettingsError": "errors",

@@ -60,7 +60,8 @@ class Access:
         files = request.data if isinstance(request.data, list) else [request.data]
         if len(files) not in (1, dates, dates * bands):
             raise RequestError(_wrong_number(len(files), dates, bands))
-        LIMITS.check("frames", len(files))
+        LIMITS.check("files", len(files))
+        LIMITS.check("frames", min(len(files), dates))
         opened: list[SceneFile] = []
         tally = Tally()
         try:

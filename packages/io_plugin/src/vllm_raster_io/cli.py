@@ -10,10 +10,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from vllm_raster_io import cli_options as opt
+from vllm_raster_io import cli_places as places
 from vllm_raster_io.client import MapResult, RasterClient
 from vllm_raster_io.datasets import accept_missing_reference
 from vllm_raster_io.errors import RasterIOError, ServiceError
 from vllm_raster_io.previews import preview as picture_of
+from vllm_raster_io.schema import SchemaName, schema_text
+from vllm_raster_io.sources import ServerPath
 
 app = typer.Typer(no_args_is_help=True, help="Maps rasters with a vLLM server.")
 _console = Console()
@@ -28,20 +31,26 @@ def _commands() -> None:
 @app.command("map")
 def map_scene(
     scenes: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
             metavar="SCENE...",
-            exists=True,
-            dir_okay=False,
-            help="Raster to map; for a checkpoint of several dates one file each, in order.",
+            help="Raster to map: a file, or, where the server may read it itself, server:PATH or "
+            "a URL. For a checkpoint of several dates one each, in order.",
         ),
     ],
-    out: Annotated[Path, typer.Argument(help="File to write.")],
+    out: Annotated[
+        str,
+        typer.Argument(
+            help="File to write, or, where the server may write it itself, server:PATH or "
+            "server:FOLDER/."
+        ),
+    ],
     url: Annotated[str, typer.Option(help="Of the server.")] = "http://127.0.0.1:8000",
     api_key: Annotated[str | None, typer.Option(envvar="VLLM_API_KEY")] = None,
     preview: Annotated[
         Path | None, typer.Option(help="PNG to write: the scene, and the map over it.")
     ] = None,
+    overwrite: opt.Overwrite = False,
     bands: opt.Bands = None,
     indices: opt.Indices = None,
     scale: opt.Scale = None,
@@ -68,8 +77,14 @@ def map_scene(
     quality: opt.Quality = None,
 ) -> None:
     """Sends a raster to a server and writes the map that comes back."""
+    sources = [places.scene_of(one) for one in scenes]
+    place = places.place_of(out)
+    shown = None if preview is None else places.local_file(sources[0])
+    if preview is not None and not isinstance(place, Path):
+        raise typer.BadParameter("--preview shows the map, which must be on this machine for it")
     # What a word may be is for the server to say, which knows its checkpoint.
     arguments: Any = {
+        **places.map_fields(place, confidence, overwrite),
         "bands": opt.names_or_numbers(bands),
         "indices": opt.numbers(indices, int),
         "scale": opt.one_or_more(scale),
@@ -89,38 +104,53 @@ def map_scene(
         "priority": priority,
         "product": product,
         "dtype": dtype,
-        "confidence": True if confidence is not None else None,
         "format": format or opt.format_of(out),
         "compression": compression,
         "quality": quality,
     }
-    source = scenes[0] if len(scenes) == 1 else scenes
+    source = sources[0] if len(sources) == 1 else sources
     try:
         with (
             RasterClient(url, api_key=api_key) as client,
-            _console.status(f"Mapping {', '.join(one.name for one in scenes)}"),
+            _console.status(f"Mapping {', '.join(one.rpartition('/')[2] for one in scenes)}"),
         ):
             result = client.map(source, model=model, **arguments)
-        result.save(out)
-        written = [out]
-        if confidence is not None:
-            written.append(result.save_confidence(confidence))
-        _report(result, written)
-        if preview is not None:
-            preview.write_bytes(picture_of(scenes[0].read_bytes(), result))
+        _report(result, _written(result, place, confidence))
+        if preview is not None and shown is not None:
+            preview.write_bytes(picture_of(shown.read_bytes(), result))
             _console.print(f"Wrote {escape(str(preview))}")
-    except (ServiceError, RasterIOError, OSError) as error:
+    except (ServiceError, RasterIOError, OSError, TypeError) as error:
         _console.print(f"[red]{escape(str(error))}[/red]")
         raise typer.Exit(1) from None
 
 
-def _report(result: MapResult, written: Sequence[Path]) -> None:
+@app.command("schema")
+def print_schema(
+    name: Annotated[SchemaName, typer.Argument(help="Of the request's `data`, or the answer's.")],
+) -> None:
+    """Prints what may be asked, or is answered, as JSON Schema."""
+    typer.echo(schema_text(name), nl=False)
+
+
+def _written(result: MapResult, place: Path | ServerPath, confidence: str | None) -> list[str]:
+    """Writes what came back, and tells where all of it is."""
+    if isinstance(place, ServerPath):
+        beside = result.answer.confidence
+        there = [result.answer.data, *([] if beside is None else [beside.data])]
+        return [f"{places.SERVER}{one}" for one in there]
+    written = [result.save(place)]
+    if confidence is not None:
+        written.append(result.save_confidence(confidence))
+    return list(map(str, written))
+
+
+def _report(result: MapResult, written: Sequence[str]) -> None:
     _console.print(summary(result))
     for note in result.answer.effective.notes:
         _console.print(f"[yellow]{escape(note)}[/yellow]")
     if result.answer.picture is not None:
         _console.print(f"[yellow]{escape(result.answer.picture)}[/yellow]")
-    _console.print(f"Wrote {escape(', '.join(map(str, written)))}")
+    _console.print(f"Wrote {escape(', '.join(written))}")
 
 
 def summary(result: MapResult) -> Table:

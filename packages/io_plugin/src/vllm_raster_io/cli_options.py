@@ -72,7 +72,14 @@ DataType = Annotated[
     str | None, _listed("float32 or uint8, of probabilities and confidence.", _OUTPUT)
 ]
 ConfidenceFile = Annotated[
-    Path | None, _listed("File to write: the probability of each pixel's class.", _OUTPUT)
+    str | None,
+    _listed(
+        "File to write: the probability of each pixel's class. server: where the map is there.",
+        _OUTPUT,
+    ),
+]
+Overwrite = Annotated[
+    bool, _listed("Replace a file that is there already, on the server.", _OUTPUT)
 ]
 FileFormat = Annotated[
     str | None,
@@ -82,9 +89,9 @@ Compressing = Annotated[str | None, _listed("none, deflate, lzw or zstd.", _OUTP
 Quality = Annotated[int | None, _listed("From 1 to 100, of jpeg and webp.", _OUTPUT)]
 
 
-def format_of(out: Path) -> str | None:
+def format_of(out: str) -> str | None:
     """The format that a file's name asks for; None for the server's own."""
-    return _ENDINGS.get(out.suffix.lower())
+    return _ENDINGS.get(Path(out).suffix.lower())
 
 
 def numbers(text: str | None, kind: Callable[[str], Number]) -> list[Number] | None:

@@ -12,9 +12,7 @@ from vllm_raster_io.answers import RasterAnswer
 from vllm_raster_io.arguments import MapArguments, fields_of
 from vllm_raster_io.closing import Closing
 from vllm_raster_io.errors import ServiceError
-
-Source = str | Path | bytes
-"""A file's path, or its bytes."""
+from vllm_raster_io.sources import ServerPath, Source, data_fields
 
 
 @dataclass(frozen=True)
@@ -22,7 +20,7 @@ class MapResult:
     """What came back.
 
     Attributes:
-        data: The map, a file; empty where the server wrote it, to `answer.data`.
+        data: The map, a file; empty where the server wrote it, to `server_path`.
         answer: All else that the server says of it.
         confidence: The file of confidence, where it was asked for.
     """
@@ -30,6 +28,11 @@ class MapResult:
     data: bytes
     answer: RasterAnswer
     confidence: bytes | None = None
+
+    @property
+    def server_path(self) -> ServerPath | None:
+        """Where the server wrote the map; None where it sent it."""
+        return ServerPath(self.answer.data) if self.answer.data_format == "path" else None
 
     def save(self, path: str | Path) -> Path:
         """Writes the map to a file; gives back its path.
@@ -78,21 +81,25 @@ class RasterClient(Closing):
         """Has a raster mapped.
 
         Args:
-            source: A file's path, or its bytes; of several dates, a list of them. With
-                `data_format` "path" or "url", what the server is to read.
+            source: A file's path, or its bytes, which are sent; or what the server reads itself, if
+                it may: a `ServerPath`, or a URL as text. Of several dates, or of one band each, a
+                list of them.
             model: Name of the model, or of a LoRA adapter of it, where the server has several.
             request_id: For the server's log.
             **arguments: What else is asked for, see `RasterRequest`: above all `bands`, `prompt`,
-                `dates`, `window` or `bbox`, `product` and `format`.
+                `dates`, `window` or `bbox`, `product` and `format`. With `out_path`, or
+                `out_data_format="path"`, the server writes the map itself, if it may.
 
         Raises:
             ServiceError: The server refused, with its reason, or could not be reached.
-            TypeError: There is no such argument.
+            TypeError: There is no such argument, or some files are sent and others named.
+            OSError: A file cannot be read.
         """
         fields = fields_of(arguments)
-        sent = fields.get("data_format", "b64_json") == "b64_json"
-        data = _encoded(source) if sent else _named(source)
-        body: dict[str, Any] = {"data": {"data": data, **fields}}
+        if "out_path" in fields:
+            fields.setdefault("out_data_format", "path")
+        data = data_fields(source, fields.get("data_format"))
+        body: dict[str, Any] = {"data": {**data, **fields}}
         if model is not None:
             body["model"] = model
         headers = {} if request_id is None else {"X-Request-Id": request_id}
@@ -120,19 +127,6 @@ class RasterClient(Closing):
     def close(self) -> None:
         """Closes the connections."""
         self._http.close()
-
-
-def _encoded(source: Source | Sequence[Source]) -> Any:
-    if not isinstance(source, str | Path | bytes):
-        return [_encoded(one) for one in source]
-    content = source if isinstance(source, bytes) else Path(source).read_bytes()
-    return pybase64.b64encode_as_string(content)
-
-
-def _named(source: Source | Sequence[Source]) -> Any:
-    if isinstance(source, bytes):
-        raise TypeError("What a server is to read itself is a path or a URL, got bytes")
-    return str(source) if isinstance(source, str | Path) else [_named(one) for one in source]
 
 
 def _decoded(data_format: str, data: str) -> bytes:

@@ -40,7 +40,9 @@ def send_windows_a_few_at_once() -> None:
             raise RequestError("This server maps rasters, not text: send one in `data`")
         refuse_fields_beside_data(ctx.request.model_extra or {})
         # In a thread: some files take long to come or open.
-        job = await io_processor.io_processor.open(ctx.request.data)
+        job = await io_processor.io_processor.open(
+            ctx.request.data, getattr(ctx.request, "priority", 0)
+        )
         ctx.request.data = job
         if job.request.priority is not None:
             ctx.priorities = job.request.priority

@@ -12,6 +12,12 @@ def _limit(default: int, description: str, least: int = 1) -> Any:
     return Field(default=default, ge=least, strict=True, description=description)
 
 
+_ADVICE = {
+    "files": "send one file with all bands of a date, or of all dates",
+    "frames": "send fewer dates, or have the server started with a greater max_frames",
+}
+
+
 class Limits(BaseModel):
     """Upper limits for one request, each inclusive; for the sum over its files, if it has several.
 
@@ -23,8 +29,17 @@ class Limits(BaseModel):
     bytes: int = _limit(
         4 * 2**30, "Bytes of the files as they come: characters of base64, or as read or fetched."
     )
-    frames: int = _limit(64, "Files of the request.")
-    pixels: int = _limit(30_000 * 30_000, "Rows times columns of the scene.")
+    files: int = _limit(
+        512,
+        "Files of the request. Each that is named by path or URL stays open, and most systems let "
+        "a process have 1,024 open at least.",
+    )
+    frames: int = _limit(64, "Dates of the request, where they come as more than one file.")
+    pixels: int = _limit(
+        30_000 * 30_000,
+        "Rows times columns of the scene: the sum over files of one date each, but once for files "
+        "of one band each, which are one scene.",
+    )
     bands: int = _limit(1024, "Bands of the file, whether used or not.")
     directories: int = _limit(
         4096,
@@ -62,7 +77,7 @@ class Limits(BaseModel):
             what = name.replace("_", " ")
             raise LimitError(
                 f"The request has {value} {what}, and at most {limit} are allowed; "
-                "send the scene in parts"
+                f"{_ADVICE.get(name, 'send the scene in parts')}"
             )
 
 

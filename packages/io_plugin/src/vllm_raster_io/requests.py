@@ -7,35 +7,52 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import ConfigDict, Field, JsonValue, ValidationError, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
 from vllm_raster_io.errors import RequestError
-from vllm_raster_io.options import MapOptions
+from vllm_raster_io.options import AGREEMENTS, MapOptions, not_both
 from vllm_raster_io.quoting import cut, quoted
 from vllm_raster_io.uploads import Upload
 
 _MOST_PROBLEMS = 3
 
-Degrees = Annotated[float, Field(allow_inf_nan=False)]
+Degrees = Annotated[
+    float, Field(allow_inf_nan=False, json_schema_extra={"minimum": -180, "maximum": 180})
+]
+_PLACE: dict[str, JsonValue] = {
+    "prefixItems": [{"type": "number", "minimum": -at, "maximum": at} for at in (90, 180)]
+}
 
 
 _THE_SERVERS = ("priority",)
 """Fields that clients of vLLM's send beside `data` as well."""
 
 
+def _one_or_more(schema: dict[str, Any]) -> None:
+    """Says of a field of one or several that there is at least one."""
+    for form in schema["anyOf"]:
+        if form.get("type") == "array":
+            form["minItems"] = 1
+
+
 class RasterRequest(MapOptions):
     """The `data` of a request to `/pooling`, or of the prompt of `LLM.encode`."""
 
     model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        arbitrary_types_allowed=True,
+        json_schema_extra={"allOf": [*AGREEMENTS, not_both("bands", "indices")]},
     )
 
     data: str | SkipJsonSchema[Upload] | list[str | SkipJsonSchema[Upload]] = Field(
         description="The raster: a whole file in base64 or as a data URI, its path or its URL; or "
         "a list of files, one a date or one a band, all bands of the first date first.",
         repr=False,
+        json_schema_extra=_one_or_more,
     )
     data_format: Literal["b64_json", "path", "url"] = Field(
         default="b64_json",
@@ -50,11 +67,14 @@ class RasterRequest(MapOptions):
     out_path: Annotated[str, Field(min_length=1, max_length=4096)] | None = Field(
         default=None,
         description="With out_data_format `path`: where to write the map, a file's path that ends "
-        "with .tif or .tiff, or a folder's, in which the file gets a random name. The folder must "
-        "exist. Without it, it is the first folder that the server may write to.",
+        "as its format's files do, or a folder's, in which the file gets a random name. The "
+        "folder must exist. Without it, it is the first folder that the server may write to. "
+        "Refused with out_data_format `b64_json`.",
     )
     overwrite: bool = Field(
-        default=False, description="Whether a file may be there already, which is then replaced."
+        default=False,
+        description="With out_data_format `path`: whether a file may be there already, which is "
+        "then replaced.",
     )
     image_format: (
         Literal["tiff", "geotiff", "tif", "png", "jpeg", "jpg", "webp", "jp2", "npy"] | None
@@ -67,8 +87,8 @@ class RasterRequest(MapOptions):
         Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1, fail_fast=True)] | None
     ) = Field(
         default=None,
-        description="Which bands of the file to use, counted from 0, in the order in which the "
-        "checkpoint names its bands. Without it they are found by name, or taken in order.",
+        description="Which bands of the file to use, **counted from 0**, in the order in which the "
+        "checkpoint names its bands; of several dates, of each. Not beside `bands`.",
     )
 
     prompt: Annotated[str, Field(max_length=1000)] | None = Field(
@@ -78,13 +98,16 @@ class RasterRequest(MapOptions):
     )
     dates: str | Annotated[list[str], Field(min_length=1, fail_fast=True)] | None = Field(
         default=None,
-        description="When the scene was taken, as ISO dates or times: one for each frame of the "
-        "checkpoint, in the order of the files. Without it the files' tags are read. Refused by a "
-        "checkpoint that is not told the time.",
+        description="When the scene was taken, as ISO dates or times, in UTC unless they say: one "
+        "for each frame of the checkpoint, in the order of the files. Without it the files' tags "
+        "are read. Refused by a checkpoint that is not told the time.",
     )
-    location: Annotated[list[Degrees], Field(min_length=2, max_length=2)] | None = Field(
+    location: (
+        Annotated[list[Degrees], Field(min_length=2, max_length=2, json_schema_extra=_PLACE)] | None
+    ) = Field(
         default=None,
-        description="Latitude and longitude in degrees of a scene whose file does not tell. "
+        description="Latitude and longitude in degrees on WGS 84 of a scene whose file does not "
+        "tell where it lies. "
         "Refused by a checkpoint that is not told the location.",
     )
 

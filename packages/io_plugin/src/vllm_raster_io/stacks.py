@@ -55,6 +55,8 @@ class Stack(Closing):
         tally = Tally()
         try:
             for i, file in enumerate(files):
+                # Together they have the pixels of one, as one file of as many bands would.
+                del tally["pixels"]
                 with naming(i, len(files)):
                     self._scenes.append(Scene(file, tally, ("",)))
                     self._bands.append(_only_band(self._scenes[-1]))

@@ -4,15 +4,15 @@ The meanings are STAC's common names. A file or a checkpoint names its bands in 
 does not say in which: B05 is a red edge to Sentinel-2 and near infrared to HLS L30. So names are
 read together, in each vocabulary that knows the most of them.
 
-Sources: the STAC extension `eo`, "Common Band Names"; Earth Search's assets for `rededge1` to
-`rededge3`; the Sentinel-2 User Handbook; the HLS Product User Guide 2.0, table "HLS spectral bands
-nomenclature"; USGS, Landsat Collection 2 Level-2 Science Product Guides; TerraTorch's `HLSBands`.
+Each table names where it is from. The tests have the bands' wavelengths, and see that each lies
+where the STAC extension `eo` says that bands of its common name lie.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+# STAC extension `eo` 2.0.0: the schema's `eo:common_name`, and the README, "Common Band Names".
 _STAC = (
     "pan coastal blue green green05 yellow red rededge rededge071 rededge075 rededge078 nir nir08 "
     "nir09 cirrus swir16 swir22 lwir lwir11 lwir12"
@@ -31,8 +31,13 @@ _COMMON = {name: name for name in _STAC.split()} | {
     "thermalinfrared1": "lwir11",
     "thermalinfrared2": "lwir12",
 }
-"""STAC's, Earth Search's and TerraTorch's names, which do not contradict one another."""
+"""STAC's, Earth Search's and TerraTorch's names, which do not contradict one another.
 
+`rededge1` to `rededge3` are keys of assets in Earth Search's collection `sentinel-2-l2a`, and in
+TerraTorch's enumeration `HLSBands` (`terratorch.datasets`), as all that follow.
+"""
+
+# ESA, Sentinel-2 User Handbook, "Spectral bands"; the common names as in STAC's table.
 _SENTINEL_2 = {
     "1": "coastal",
     "2": "blue",
@@ -48,6 +53,8 @@ _SENTINEL_2 = {
     "11": "swir16",
     "12": "swir22",
 }
+# USGS, Landsat 8-9 Collection 2 Level 2 Science Product Guide; common names as in USGS's own STAC
+# catalogue (`landsat-c2l2-sr`, `landsat-c2l2-st`) and STAC's table.
 _LANDSAT_8 = {
     "1": "coastal",
     "2": "blue",
@@ -60,6 +67,8 @@ _LANDSAT_8 = {
     "10": "lwir11",
     "11": "lwir12",
 }
+# USGS, Landsat 4-7 Collection 2 Level 2 Science Product Guide. Band 4, from 0.76 to 0.90 µm, is
+# nir08 in USGS's own catalogue; STAC's table calls it nir, as which it is found too, see `WIDER`.
 _LANDSAT_4 = {
     "1": "blue",
     "2": "green",
@@ -69,6 +78,9 @@ _LANDSAT_4 = {
     "6": "lwir",
     "7": "swir22",
 }
+# NASA, MODIS Surface Reflectance User's Guide (MOD09GA, MYD09GA); the common names as in STAC's
+# table, which has none for band 5, at 1.24 µm.
+_MODIS = {"1": "red", "2": "nir", "3": "blue", "4": "green", "6": "swir16", "7": "swir22"}
 # The panchromatic bands 8 are left out: they are of another size, and a B8 is Sentinel-2's.
 
 
@@ -83,6 +95,8 @@ def _prefixed(bands: dict[str, str], prefix: str, numbers: str) -> dict[str, str
 
 VOCABULARIES: dict[str, dict[str, str]] = {
     "Sentinel-2": _padded(_SENTINEL_2) | {f"b{k}": v for k, v in _SENTINEL_2.items()},
+    # NASA, HLS Product User Guide 2.0, "HLS spectral bands nomenclature": both keep the numbers of
+    # the instrument, with two digits.
     "HLS S30": _padded(_SENTINEL_2),
     "HLS L30": _padded(_LANDSAT_8),
     "Landsat 8 and 9": {f"b{k}": v for k, v in _LANDSAT_8.items()}
@@ -91,6 +105,7 @@ VOCABULARIES: dict[str, dict[str, str]] = {
     "Landsat 4 to 7": {f"b{k}": v for k, v in _LANDSAT_4.items()}
     | _prefixed(_LANDSAT_4, "srb", "1 2 3 4 5 7")
     | _prefixed(_LANDSAT_4, "stb", "6"),
+    "MODIS": _prefixed(_MODIS, "surreflb0", "1 2 3 4 6 7"),
 }
 """For each vocabulary the meanings of its names, besides the common ones, which all know."""
 
