@@ -19,7 +19,6 @@ from typing import Any
 import httpx
 import numpy as np
 import prithvi
-import psutil
 from contestants import (
     ALL_CORES,
     ALONE,
@@ -31,8 +30,8 @@ from contestants import (
     TerraTorch,
     VllmRaster,
 )
+from measured import PeakMemory, large_scene, processor_seconds
 from responsiveness import Asker
-from serving_efficiency import PeakMemory, large_scene
 
 from vllm_raster_io import LocalServer
 
@@ -112,9 +111,7 @@ class Running:
         return httpx.post(url, content=body, headers=kind, timeout=patience).raise_for_status()
 
     def _cpu(self) -> float:
-        first = psutil.Process(self.server.group)
-        times = [one.cpu_times() for one in (first, *first.children(recursive=True))]
-        return sum(one.user + one.system for one in times)
+        return sum(processor_seconds(self.server.group).values())
 
 
 def start(contestant: Contestant, ends: contextlib.ExitStack) -> Running:
