@@ -51,6 +51,13 @@ def queued(server: LocalServer) -> float:
     return sum(float(line.split()[-1]) for line in lines if line.startswith(names))
 
 
+def finished(server: LocalServer) -> float:
+    """Windows that the engine has answered since its start."""
+    lines = httpx.get(f"{server.url}/metrics", timeout=60).text.splitlines()
+    name = "vllm:request_success_total{"
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
+
+
 def held(server: LocalServer, told: dict[str, Any]) -> dict[str, Any]:
     """What all processes of a server hold together.
 
