@@ -6,7 +6,7 @@ distribution that `installed` makes for as long as a benchmark runs.
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -83,14 +83,18 @@ class Light(nn.Module):
 
 
 @contextmanager
-def installed() -> Iterator[None]:
-    """Has this process and those that it starts know the networks, as if they were installed."""
+def installed(more: str = "") -> Iterator[None]:
+    """Has this process and those that it starts know the networks, as if they were installed.
+
+    Args:
+        more: Other entry points, as they stand in `entry_points.txt`.
+    """
     here = str(Path(__file__).resolve().parent)
     with TemporaryDirectory() as folder:
         facts = Path(folder) / "vllm_raster_benchmarks-1.dist-info"
         facts.mkdir()
         (facts / "METADATA").write_text("Name: vllm-raster-benchmarks\nVersion: 1\n")
-        (facts / "entry_points.txt").write_text(_ENTRY_POINTS)
+        (facts / "entry_points.txt").write_text(_ENTRY_POINTS + more)
         before = os.environ.get("PYTHONPATH")
         os.environ["PYTHONPATH"] = os.pathsep.join([folder, here, *filter(None, [before])])
         sys.path[:0] = [folder, here]
@@ -104,8 +108,15 @@ def installed() -> Iterator[None]:
                 os.environ["PYTHONPATH"] = before
 
 
-def make(folder: Path, model_type: str, *, tile: int = 512, overlap: int = 0) -> None:
-    """Writes a checkpoint of one of these networks, for six bands and two classes.
+def make(
+    folder: Path,
+    model_type: str,
+    *,
+    tile: int = 512,
+    overlap: int = 0,
+    bands: Sequence[str] = BANDS,
+) -> None:
+    """Writes a checkpoint of one of these networks, for two classes.
 
     Must be called while the networks are `installed`.
 
@@ -114,6 +125,7 @@ def make(folder: Path, model_type: str, *, tile: int = 512, overlap: int = 0) ->
         model_type: Of the network.
         tile: Side of a window in pixels.
         overlap: Pixels that two windows share.
+        bands: Names of its bands, two or more.
     """
     from vllm_raster_model.config import RasterConfig
     from vllm_raster_model.processor import RasterProcessor
@@ -124,10 +136,10 @@ def make(folder: Path, model_type: str, *, tile: int = 512, overlap: int = 0) ->
         raster={
             "version": 1,
             "input": {
-                "bands": list(BANDS),
+                "bands": list(bands),
                 "scale": 0.0001,
-                "mean": [0.1] * len(BANDS),
-                "std": [0.1] * len(BANDS),
+                "mean": [0.1] * len(bands),
+                "std": [0.1] * len(bands),
                 "nodata_fill": 0.0,
             },
             "tile": {"size": tile, "multiple_of": CELL, "overlap": overlap},

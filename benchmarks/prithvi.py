@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from vllm_raster_model.contract import RasterContract
-from vllm_raster_model.networks import TorchLayers, build_network
+from vllm_raster_model.networks import TorchLayers
 from vllm_raster_model.networks.positions import resized_grid_code
-from vllm_raster_model.networks.prithvi_dense import PrithviDenseConfig
+from vllm_raster_model.networks.prithvi_dense import PrithviDense, PrithviDenseConfig
 
 BANDS = ["BLUE", "GREEN", "RED", "NIR_NARROW", "SWIR_1", "SWIR_2"]
 SIZES: dict[str, dict[str, Any]] = {
@@ -41,18 +41,12 @@ def make(folder: Path, size: str, tile: int) -> None:
         size: Key of `SIZES`.
         tile: Side of a tile in pixels.
     """
-    facts = SIZES[size]
-    necks = [
-        {"name": "SelectIndices", "indices": facts["indices"]},
-        {"name": "ReshapeTokensToImage"},
-        {"name": "LearnedInterpolateToPyramidal"},
-    ]
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(_config(facts, necks, tile), indent=1))
-    torch.save({"state_dict": _weights(facts, necks, tile)}, folder / "weights.pt")
+    (folder / "config.json").write_text(json.dumps(_config(SIZES[size], tile), indent=1))
+    torch.save({"state_dict": _weights(size, tile)}, folder / "weights.pt")
 
 
-def _config(facts: dict[str, Any], necks: list[dict[str, Any]], tile: int) -> dict[str, Any]:
+def _config(facts: dict[str, Any], tile: int) -> dict[str, Any]:
     data = {
         "class_path": "terratorch.datamodules.Sen1Floods11NonGeoDataModule",
         "init_args": {
@@ -68,7 +62,7 @@ def _config(facts: dict[str, Any], necks: list[dict[str, Any]], tile: int) -> di
         "backbone_pretrained": False,
         "backbone_bands": BANDS,
         "backbone_coords_encoding": ["time", "location"],
-        "necks": necks,
+        "necks": _necks(facts),
         "decoder": "UperNetDecoder",
         "decoder_channels": facts["decoder_channels"],
         "num_classes": 2,
@@ -92,16 +86,22 @@ def _config(facts: dict[str, Any], necks: list[dict[str, Any]], tile: int) -> di
     }
 
 
-def _weights(
-    facts: dict[str, Any], necks: list[dict[str, Any]], tile: int
-) -> dict[str, torch.Tensor]:
+def random_network(size: str, tile: int) -> PrithviDense:
+    """One of `SIZES` with a UPerNet for two classes and random weights, in plain PyTorch."""
+    facts = SIZES[size]
     config = PrithviDenseConfig(
         **facts["shape"],
-        necks=necks,
+        necks=_necks(facts),
         decoder={"name": "UperNetDecoder", "channels": facts["decoder_channels"]},
         head={"name": "SegmentationHead", "dropout": 0.1},
     )
-    contract = RasterContract.parse(
+    torch.manual_seed(0)
+    return PrithviDense(config, contract(tile), TorchLayers()).eval()
+
+
+def contract(tile: int) -> RasterContract:
+    """What such a network eats and gives."""
+    return RasterContract.parse(
         {
             "version": 1,
             "input": {"bands": BANDS, "coordinates": ["time", "location"]},
@@ -109,10 +109,20 @@ def _weights(
             "output": {"kind": "classes", "classes": [{"name": "dry"}, {"name": "water"}]},
         }
     )
-    torch.manual_seed(0)
-    network = build_network(config, contract, TorchLayers())
+
+
+def _necks(facts: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"name": "SelectIndices", "indices": facts["indices"]},
+        {"name": "ReshapeTokensToImage"},
+        {"name": "LearnedInterpolateToPyramidal"},
+    ]
+
+
+def _weights(size: str, tile: int) -> dict[str, torch.Tensor]:
+    network = random_network(size, tile)
     # As stored; TerraTorch and this project compute it for the size in use.
-    code = resized_grid_code(config.embed_dim, 1, (14, 14), (14, 14))
+    code = resized_grid_code(SIZES[size]["shape"]["embed_dim"], 1, (14, 14), (14, 14))
     stored = {f"model.{name}": one for name, one in network.state_dict().items()}
     stored["model.encoder.pos_embed"] = torch.cat((torch.zeros(1, code.shape[1]), code))[None]
     return stored

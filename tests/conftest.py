@@ -7,6 +7,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# The same examples each time, and none that fails because the machine is busy.
+settings.register_profile("seeded", deadline=None, derandomize=True)
+settings.load_profile("seeded")
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Two engines that have all cores each are slower together than one after the other.

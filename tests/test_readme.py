@@ -103,7 +103,8 @@ def test_the_example_that_says_what_to_map(folder: Path, servers: dict[str, Loca
 
 def test_make_targets_are_there() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    named = {target for page in PAGES for target in re.findall(r"`?make ([a-z0-9]+)", read(page))}
+    pattern = re.compile(r"(?:^|`)make ([a-z0-9]+)", re.MULTILINE)
+    named = {target for page in PAGES for target in pattern.findall(read(page))}
     assert {"demo", "test", "help"} <= named
     assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in named)
 

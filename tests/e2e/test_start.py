@@ -1,8 +1,11 @@
 """What happens when a server starts, or cannot, and when it ends."""
 
 import os
+import signal
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -48,6 +51,37 @@ def test_nothing_is_left_behind(checkpoint_without_plugin: Path) -> None:
         assert "Serving in float32" in server.log.read_text()
     with pytest.raises(ProcessLookupError):
         os.killpg(group, 0)
+
+
+def test_one_process_computes_and_an_interrupt_ends_all(checkpoint_without_plugin: Path) -> None:
+    server = LocalServer(
+        checkpoint_without_plugin,
+        arguments=["--io-processor-plugin", "raster"],
+        environment={"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"},
+    )
+    with server:
+        group = server.group
+        names = [one.name() for one in psutil.Process(group).children(recursive=True)]
+        assert not any("Worker" in name for name in names)
+        assert "Computing in the engine's process; threads: 1." in server.log.read_text()
+        os.killpg(group, signal.SIGINT)
+        psutil.Process(group).wait(60)
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and _is_there(group):
+            time.sleep(0.2)
+        assert not _is_there(group)
+
+
+def _is_there(group: int) -> bool:
+    members = (one for one in psutil.process_iter() if one.status() != psutil.STATUS_ZOMBIE)
+    return any(_group(one) == group for one in members)
+
+
+def _group(process: psutil.Process) -> int | None:
+    try:
+        return os.getpgid(process.pid)
+    except ProcessLookupError:
+        return None
 
 
 def copied(checkpoint: Path, folder: Path) -> Path:

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from vllm_raster_io.blending import Mosaic, Profile, axis_shares
+from vllm_raster_io.blending import Profile, axis_shares
 from vllm_raster_io.errors import TilingError
 from vllm_raster_io.tiling import Axis, Tiling, Window
+
+from .mosaics import WholeMosaic
 
 Map = npt.NDArray[np.float32]
 
@@ -96,7 +98,7 @@ class TestWindowsThatDisagree:
     def test_linear_is_the_weighted_mean(self) -> None:
         tiling = Tiling(1, 12, 8, 4)
         first, second = tiling.windows()
-        mosaic = Mosaic(tiling, 1)
+        mosaic = WholeMosaic(tiling, 1)
         mosaic.feed(first, np.zeros((1, 1, 8)))
         mosaic.feed(second, np.full((1, 1, 8), 8))
         np.testing.assert_allclose(
@@ -105,7 +107,7 @@ class TestWindowsThatDisagree:
 
     def test_weights_of_both_axes_multiply(self) -> None:
         tiling = Tiling(12, 12, 8, 4)
-        mosaic = Mosaic(tiling, 1)
+        mosaic = WholeMosaic(tiling, 1)
         for window, value in zip(tiling.windows(), [0, 0, 0, 64], strict=True):
             mosaic.feed(window, np.full((1, 8, 8), value))
         np.testing.assert_allclose(
@@ -114,7 +116,7 @@ class TestWindowsThatDisagree:
 
     def test_none_takes_each_pixel_from_one_window(self) -> None:
         tiling = Tiling(10, 10, 6, 2)
-        mosaic = Mosaic(tiling, 1, profile="none")
+        mosaic = WholeMosaic(tiling, 1, profile="none")
         for number, window in enumerate(tiling.windows()):
             mosaic.feed(window, np.full((1, 6, 6), number))
         expected = np.kron([[0, 1], [2, 3]], np.ones((5, 5)))
@@ -124,7 +126,7 @@ class TestWindowsThatDisagree:
     def test_none_leaves_out_half_the_overlap(self, overlap: int) -> None:
         tiling = Tiling(41, 60, 16, overlap)
         scene = noise(1, 41, 60)
-        mosaic = Mosaic(tiling, 1, profile="none")
+        mosaic = WholeMosaic(tiling, 1, profile="none")
         for window in tiling.windows():
             scores = scene[:, *window.slices].copy()
             spoil_inner_edges(scores, window, tiling, overlap // 2)
@@ -134,7 +136,7 @@ class TestWindowsThatDisagree:
     @pytest.mark.parametrize("profile", ["linear", "cosine"])
     def test_no_step_at_a_window_edge(self, profile: Profile) -> None:
         tiling = Tiling(1, 200, 64, 32)
-        mosaic = Mosaic(tiling, 1, profile=profile)
+        mosaic = WholeMosaic(tiling, 1, profile=profile)
         for number, window in enumerate(tiling.windows()):
             mosaic.feed(window, np.full((1, 1, 64), number % 2))
         assert np.abs(np.diff(mosaic.data())).max() < 0.06
@@ -145,7 +147,7 @@ class TestWindowsThatDisagree:
         maps = {window: noise(2, 16, 16, seed) for seed, window in enumerate(tiling.windows())}
         results = []
         for windows in (list(maps), list(maps)[::-1]):
-            mosaic = Mosaic(tiling, 2, profile=profile)
+            mosaic = WholeMosaic(tiling, 2, profile=profile)
             for window in windows:
                 mosaic.feed(window, maps[window])
             results.append(mosaic.data())
@@ -155,7 +157,7 @@ class TestWindowsThatDisagree:
     def test_nan_stays_in_its_window(self, profile: Profile) -> None:
         tiling = Tiling(20, 20, 12, 4)
         bad = tiling.windows()[0]
-        mosaic = Mosaic(tiling, 1, profile=profile)
+        mosaic = WholeMosaic(tiling, 1, profile=profile)
         for window in tiling.windows():
             mosaic.feed(window, np.full((1, 12, 12), np.nan if window == bad else 1))
         outside = np.ones((20, 20), np.bool_)
@@ -166,7 +168,7 @@ class TestWindowsThatDisagree:
         scores = noise(1, 8, 8)
         scores.flags.writeable = False
         tiling = Tiling(8, 12, 8, 4)
-        mosaic = Mosaic(tiling, 1)
+        mosaic = WholeMosaic(tiling, 1)
         mosaic.feed(tiling.windows()[0], scores)
         np.testing.assert_array_equal(scores, noise(1, 8, 8))
 
@@ -179,24 +181,24 @@ class TestErrors:
     def test_wrong_shape(self, shape: tuple[int, ...]) -> None:
         came, expected = re.escape(f"{shape}"), re.escape("(2, 6, 6)")
         with pytest.raises(TilingError, match=f"row=4, column=0.*{came}.*{expected}"):
-            Mosaic(self.tiling, 2).feed(Window(4, 0, 6, 6), np.zeros(shape))
+            WholeMosaic(self.tiling, 2).feed(Window(4, 0, 6, 6), np.zeros(shape))
 
     @pytest.mark.parametrize(
         "window", [Window(1, 0, 6, 6), Window(0, 2, 6, 6), Window(0, 0, 6, 5), Window(4, 10, 6, 6)]
     )
     def test_unknown_window(self, window: Window) -> None:
         with pytest.raises(TilingError, match=re.escape(f"{window} is no window of")):
-            Mosaic(self.tiling, 2).feed(window, self.scores)
+            WholeMosaic(self.tiling, 2).feed(window, self.scores)
 
     def test_second_feed(self) -> None:
-        mosaic = Mosaic(self.tiling, 2)
+        mosaic = WholeMosaic(self.tiling, 2)
         window = Window(0, 4, 6, 6)
         mosaic.feed(window, self.scores)
         with pytest.raises(TilingError, match=re.escape(f"{window} was fed before")):
             mosaic.feed(window, self.scores)
 
     def test_missing_windows(self) -> None:
-        mosaic = Mosaic(self.tiling, 2)
+        mosaic = WholeMosaic(self.tiling, 2)
         first, second, third, _ = self.tiling.windows()
         mosaic.feed(first, self.scores)
         mosaic.feed(third, self.scores)
@@ -205,7 +207,7 @@ class TestErrors:
             mosaic.data()
 
     def test_a_refused_map_may_be_fed_again(self) -> None:
-        mosaic = Mosaic(Tiling(4, 4, 4, 0), 1)
+        mosaic = WholeMosaic(Tiling(4, 4, 4, 0), 1)
         with pytest.raises(TilingError):
             mosaic.feed(Window(0, 0, 4, 4), np.zeros((1, 3, 4)))
         mosaic.feed(Window(0, 0, 4, 4), np.ones((1, 4, 4)))
@@ -215,14 +217,14 @@ class TestErrors:
     def test_values_out_of_range(self, name: str) -> None:
         sizes: dict[str, Any] = {"channels": 1, name: 0}
         with pytest.raises(TilingError, match=f"{name} is 0, but must be at least 1"):
-            Mosaic(self.tiling, **sizes)
+            WholeMosaic(self.tiling, **sizes)
 
     def test_unknown_profile(self) -> None:
         profile: Any = "gauss"
         with pytest.raises(
             TilingError, match="'gauss', but must be one of none, linear, cosine, gaussian"
         ):
-            Mosaic(self.tiling, 1, profile=profile)
+            WholeMosaic(self.tiling, 1, profile=profile)
 
 
 def noise(channels: int, height: int, width: int, seed: int = 0) -> Map:

@@ -14,7 +14,6 @@ from rasterio.transform import RPCTransformer
 
 from vllm_raster_io import plans
 from vllm_raster_io.answers import RasterAnswer
-from vllm_raster_io.blending import Mosaic
 from vllm_raster_io.client import MapResult
 from vllm_raster_io.contract import OutputContract, RasterContract
 from vllm_raster_io.errors import LimitError, TilingError
@@ -26,6 +25,7 @@ from vllm_raster_io.requests import RasterRequest
 from vllm_raster_io.tiling import Tiling, Window
 
 from ..factories import make_raster
+from .mosaics import WholeMosaic
 from .networks import PixelNetwork
 from .scenes import Array, make_contract, open_scene
 from .test_coordinates import polynomials
@@ -94,12 +94,12 @@ class TestTiling:
 
     def test_the_map_has_a_pixel_a_block(self) -> None:
         tiling = Tiling(35, 16, 16, 0, step=8)
-        mosaic = Mosaic(tiling, 1, profile="none")
+        mosaic = WholeMosaic(tiling, 1, profile="none")
         for number, window in enumerate(tiling.windows()):
             mosaic.feed(window, np.full((1, 2, 2), number))
         np.testing.assert_array_equal(mosaic.data()[0, :, 0], [0, 1, 1, 2, 2])
         with pytest.raises(TilingError, match="is no window of"):
-            Mosaic(tiling, 1).feed(Window(24, 0, 16, 16), np.zeros((1, 2, 2)))
+            WholeMosaic(tiling, 1).feed(Window(24, 0, 16, 16), np.zeros((1, 2, 2)))
 
 
 class TestSameAsUntiled:
@@ -220,9 +220,9 @@ class TestPlace:
 
 class TestAnswer:
     def test_scores_count_at_the_maps_resolution(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(plans, "LIMITS", Limits(score_bytes=2 * 3 * 3 * 4))
+        monkeypatch.setattr(plans, "LIMITS", Limits(score_bytes=2 * 3))
         mapped(make_raster(height=17, width=48), make_contract(channels=3, downscale=16))
-        with pytest.raises(LimitError, match="108 score bytes, and at most 72"):
+        with pytest.raises(LimitError, match="9 score bytes, and at most 6"):
             mapped(make_raster(height=33, width=48), make_contract(channels=3, downscale=16))
 
     def test_classes_are_counted_in_pixels_of_the_map(self) -> None:

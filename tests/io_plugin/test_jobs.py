@@ -303,11 +303,20 @@ class TestRefused:
             Job(request(make_raster(height=32, width=33)), contract)
 
     def test_too_many_scores(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(plans, "LIMITS", Limits(score_bytes=8 * 8 * 5 * 4))
-        contract = make_contract("classes", channels=5)
-        Job(request(make_raster(height=8, width=8)), contract).close()
-        with pytest.raises(LimitError, match="1440 score bytes, and at most 1280"):
-            Job(request(make_raster(height=8, width=9)), contract)
+        # Of two windows side by side, each with five scores; and an id.
+        monkeypatch.setattr(plans, "LIMITS", Limits(score_bytes=8 * 70 * (5 * 4 + 1)))
+        contract = make_contract("classes", channels=5, overlap=2)
+        Job(request(make_raster(height=8, width=70)), contract).close()
+        with pytest.raises(LimitError, match="11928 score bytes, and at most 11760"):
+            Job(request(make_raster(height=8, width=71)), contract)
+
+    def test_scores_that_are_not_needed_do_not_count(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(plans, "LIMITS", Limits(score_bytes=100 * 100))
+        contract = make_contract("classes", channels=5, overlap=2)
+        content = make_raster(height=100, width=100)
+        Job(request(content, blending="none"), contract).close()
+        with pytest.raises(LimitError, match="score bytes, and at most 10000"):
+            Job(request(content), contract)
 
     def test_leaves_nothing_behind(self) -> None:
         upload = Upload.of(make_raster(bands=3))

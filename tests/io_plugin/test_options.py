@@ -228,7 +228,7 @@ class TestResolution:
         assert part.transform == alone.transform
 
     def test_counts_against_the_limits(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(plans, "LIMITS", Limits(score_bytes=2 * 4 * (300 * 260 + 150 * 130)))
+        monkeypatch.setattr(plans, "LIMITS", Limits(score_bytes=2 * 4 * (64 * 260 + 150 * 130)))
         Job(request(CONTENT, resolution=5), VALUES).close()
         with pytest.raises(LimitError, match="score bytes"):
             Job(request(CONTENT, resolution=4.9), VALUES)

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from vllm_raster_io.blending import Mosaic, Profile, axis_shares
+from vllm_raster_io.blending import Profile, axis_shares
 from vllm_raster_io.tiling import Axis, Tiling
+
+from .mosaics import WholeMosaic
 
 Map = npt.NDArray[np.float32]
 
@@ -51,7 +53,7 @@ class TestSameAsUntiled:
         windows = tiling.windows()
         if random is not None:
             random.shuffle(windows)
-        mosaic = Mosaic(tiling, 2, upscale, profile)
+        mosaic = WholeMosaic(tiling, 2, upscale, profile)
         for window in windows:
             mosaic.feed(window, network(scene[:, *window.slices], upscale))
         result = mosaic.data()
@@ -125,7 +127,7 @@ def network(image: Map, upscale: int) -> Map:
 
 
 def blend(tiling: Tiling, scene: Map, profile: Profile) -> Map:
-    mosaic = Mosaic(tiling, scene.shape[0], profile=profile)
+    mosaic = WholeMosaic(tiling, scene.shape[0], profile=profile)
     for window in tiling.windows():
         mosaic.feed(window, scene[:, *window.slices])
     return mosaic.data()

@@ -28,8 +28,8 @@ class Request:
     states: PoolingStates = field(default_factory=PoolingStates)
 
 
-def params(pooler: MapPooler) -> PoolingParams:
-    made = PoolingParams(task=TASK)
+def params(pooler: MapPooler, answer: str | None = None) -> PoolingParams:
+    made = PoolingParams(task=TASK, extra_kwargs=answer and {"answer": answer})
     pooler.get_pooling_updates(TASK).apply(made)
     return made
 
@@ -66,7 +66,10 @@ Runner = Callable[[Sequence[Request], PoolingParams], PoolingMetadata]
 
 
 def step(
-    pooler: MapPooler, runner: Runner, scheduled: Sequence[tuple[Request, int]]
+    pooler: MapPooler,
+    runner: Runner,
+    scheduled: Sequence[tuple[Request, int]],
+    answer: str | None = None,
 ) -> list[torch.Tensor | None]:
     """Pools so many tokens of each request, out of a buffer that is used again afterwards."""
     requests = [one for one, _ in scheduled]
@@ -74,7 +77,7 @@ def step(
     buffer = torch.cat([one.hidden[one.computed :][:count] for one, count in scheduled])
     for one, count in scheduled:
         one.computed += count
-    given = runner(requests, params(pooler))
+    given = runner(requests, params(pooler, answer))
     given.build_pooling_cursor(
         counts,
         torch.tensor([one.computed for one in requests], dtype=torch.int32),

@@ -8,7 +8,7 @@ from vllm.config import set_current_vllm_config
 from vllm.pooling_params import PoolingParams
 from vllm.v1.engine.input_processor import InputProcessor
 
-from vllm_raster_model.engine_requests import check_images_asked_for
+from vllm_raster_model.engine_requests import check_what_is_asked_for
 from vllm_raster_model.errors import ImageItemError
 
 from .instructed import FIND, IMAGE, WATER
@@ -55,6 +55,34 @@ def test_no_image_at_all(front: InputProcessor, asked: Any) -> None:
         ask(front, 0, [FIND, WATER], asked)
 
 
+@pytest.fixture
+def front_of_classes(front: InputProcessor, monkeypatch: pytest.MonkeyPatch) -> InputProcessor:
+    config = front.model_config.hf_config
+    output = config.contract.output.model_copy(update={"kind": "classes"})
+    changed = config.contract.model_copy(update={"output": output})
+    monkeypatch.setattr(config, "contract", changed)
+    return front
+
+
+@pytest.mark.parametrize("answer", ["scores", "rounded", "ids"])
+def test_an_answer_that_there_is(front_of_classes: InputProcessor, answer: str) -> None:
+    request = ask(front_of_classes, 1, [FIND, WATER], {"answer": answer})
+    assert request.pooling_params.extra_kwargs == {"answer": answer}
+
+
+@pytest.mark.parametrize("answer", ["", "id", None, 1, ["ids"]])
+def test_an_answer_that_there_is_not(front_of_classes: InputProcessor, answer: Any) -> None:
+    message = r"asks for the answer .*gives classes has 'scores', 'rounded', 'ids'$"
+    with pytest.raises(ImageItemError, match=message):
+        ask(front_of_classes, 1, [FIND, WATER], {"answer": answer})
+
+
+@pytest.mark.parametrize("answer", ["rounded", "ids"])
+def test_ids_of_what_has_none(front: InputProcessor, answer: str) -> None:
+    with pytest.raises(ImageItemError, match=r"that gives values has 'scores'$"):
+        ask(front, 1, [FIND, WATER], {"answer": answer})
+
+
 def test_other_models_are_left_alone(
     front: InputProcessor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,5 +92,5 @@ def test_other_models_are_left_alone(
 
 def test_it_is_looked_at_once() -> None:
     before = InputProcessor.process_inputs
-    check_images_asked_for()
+    check_what_is_asked_for()
     assert InputProcessor.process_inputs is before

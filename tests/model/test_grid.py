@@ -114,7 +114,7 @@ def test_cells_of_two_rows_and_three_columns() -> None:
     ]
     cells = Grid(2, 3).cells_of(raster)
     np.testing.assert_array_equal(cells, by_hand)
-    assert torch.equal(Grid(2, 3).map_of(torch.tensor(by_hand), 2, 2), raster)
+    assert torch.equal(Grid(2, 3).map_of(torch.tensor(by_hand), 2), raster)
 
 
 @quick
@@ -124,7 +124,7 @@ def test_cells_and_map_are_inverse(grid: Grid, channels: int, block: int) -> Non
     raster = torch.arange(np.prod(shape)).view(shape)
     cells = grid.cells_of(raster)
     assert cells.shape == (grid.cells, channels * block * block)
-    assert torch.equal(grid.map_of(cells, channels, block), raster)
+    assert torch.equal(grid.map_of(cells, channels), raster)
     for i, cell in enumerate(cells):
         top, left = i // grid.columns * block, i % grid.columns * block
         assert torch.equal(cell, raster[:, top : top + block, left : left + block].flatten())

@@ -70,7 +70,7 @@ def test_maps_as_in_pytorch(prithvi: Serving) -> None:
         maps = prithvi.in_pytorch(**make_processor(prithvi.config)(images=items))
     found = prithvi.encode([prithvi.prepare("<image>", item) for item in items])
     for size, cells, expected in zip(SIZES, found, maps, strict=True):
-        here = prithvi.config.grid(*size).map_of(cells, channels=2, block=8)
+        here = prithvi.config.grid(*size).map_of(cells, channels=2)
         torch.testing.assert_close(here, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -86,7 +86,7 @@ def test_windows_of_differing_types_in_one_batch(enlarge: Serving, dtypes: tuple
     items = [{"pixel_values": pixels(9, 17, dtype=dtype, seed=i)} for i, dtype in enumerate(dtypes)]
     found = enlarge.encode([enlarge.prepare("<image>", item) for item in items])
     for item, cells in zip(items, found, strict=True):
-        here = enlarge.config.grid(9, 17).map_of(cells, channels=2, block=16)
+        here = enlarge.config.grid(9, 17).map_of(cells, channels=2)
         np.testing.assert_allclose(here, enlarged(item, enlarge.config), rtol=1e-5, atol=1e-5)
 
 

@@ -79,6 +79,23 @@ def test_map_of_one_prompt(pooler: MapPooler, runner: Runner, grid: Grid) -> Non
 
 
 @each_runner
+@pytest.mark.parametrize(("answer", "dtype"), [("ids", "uint8"), ("rounded", "float16")])
+def test_what_is_asked_for_of_it(
+    pooler: MapPooler, runner: Runner, answer: str, dtype: str
+) -> None:
+    grid = Grid(2, 3)
+    one = ask_for(grid)
+    (found,) = step(pooler, runner, whole(one), answer)
+    expected = expected_map(one, grid)
+    assert found.numpy().dtype == dtype
+    if answer == "ids":
+        np.testing.assert_array_equal(found[0], expected.argmax(axis=0))
+    else:
+        below = expected - expected.max(axis=0)
+        np.testing.assert_allclose(found, below, rtol=2**-11, atol=2**-24)
+
+
+@each_runner
 def test_mixed_windows_in_one_batch(pooler: MapPooler, runner: Runner) -> None:
     grids = [Grid(2, 3), Grid(3, 2), Grid(1, 1), Grid(4, 4), Grid(2, 3)]
     requests = [ask_for(grid, after=range(6, 6 + i)) for i, grid in enumerate(grids)]

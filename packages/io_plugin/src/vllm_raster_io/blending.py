@@ -1,19 +1,16 @@
-"""Putting the maps of a scene's windows together.
+"""How much each window counts where it overlaps with others.
 
 The windows form a grid, so a window's weights are the product of a row's and a column's. Along
-each axis the weights of all windows that cover a pixel are made to sum to one beforehand. Each
-window moves the mean of those before it by its part of the weights so far: so where windows agree
-the map is what they say to the last bit, also where a single one covers a pixel.
+each axis the weights of all windows that cover a pixel are made to sum to one.
 """
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from vllm_raster_io.errors import TilingError
-from vllm_raster_io.tiling import Axis, Tiling, Window
+from vllm_raster_io.tiling import Axis
 
 Profile = Literal["none", "linear", "cosine", "gaussian"]
 """How weights fall off across an overlap: a hard seam in its middle, straight, or smoothly; or
@@ -93,118 +90,3 @@ def _ramp(length: int, profile: Profile) -> npt.NDArray[np.float64]:
     # Taken in the middle of each pixel, so that it is symmetric and never 0.
     position = (np.arange(length) + 0.5) / length
     return position if profile == "linear" else np.sin(position * (np.pi / 2)) ** 2
-
-
-class Mosaic:
-    """Makes the weighted mean of the maps of a scene's windows, which is the map of the scene.
-
-    The windows may come in any order, each once. Scores are blended; class ids are for others to
-    take from them, once. A score that is not finite spreads no further than its own window.
-
-    Args:
-        tiling: How the scene was cut.
-        channels: Channels of every map, at least 1.
-        upscale: Pixels of a map to a step of the tiling along each axis, at least 1.
-        profile: "linear" and "cosine" fade from a window to its neighbour over all that both
-            cover, "gaussian" too, the more the nearer to their middles; "none" lets each pixel
-            come from one window, with the seam in the middle.
-
-    Raises:
-        TilingError: A value is outside its range.
-    """
-
-    def __init__(
-        self, tiling: Tiling, channels: int, upscale: int = 1, profile: Profile = "linear"
-    ) -> None:
-        for name, value in (("channels", channels), ("upscale", upscale)):
-            if value < 1:
-                raise TilingError(f"{name} is {value}, but must be at least 1")
-        if profile not in get_args(Profile):
-            known = ", ".join(get_args(Profile))
-            raise TilingError(f"profile is {profile!r}, but must be one of {known}")
-        self._tiling = tiling
-        self._window_shape = (
-            channels,
-            tiling.rows.length * upscale,
-            tiling.columns.length * upscale,
-        )
-        self._blends = profile != "none"
-        self._rows = axis_shares(tiling.rows, upscale, profile)
-        self._columns = axis_shares(tiling.columns, upscale, profile)
-        step = tiling.step
-        self._row_index = {start * step: i for i, start in enumerate(tiling.rows.starts())}
-        self._column_index = {start * step: i for i, start in enumerate(tiling.columns.starts())}
-        self._fed = np.zeros((len(self._rows), len(self._columns)), np.bool_)
-        size = (tiling.rows.size * upscale, tiling.columns.size * upscale)
-        self._mean = np.zeros((channels, *size), np.float32)
-        self._weights = np.zeros(size if self._blends else (), np.float32)
-
-    def feed(self, window: Window, scores: npt.ArrayLike) -> None:
-        """Adds the map of one window.
-
-        Args:
-            window: A window of the tiling that has not been fed yet.
-            scores: Its map (channels, height * upscale, width * upscale), the window's height and
-                width in steps of the tiling, taken as float32. It is left as it is.
-
-        Raises:
-            TilingError: The window is none of the tiling's or came before, or the map has
-                another shape.
-        """
-        index = self._locate(window)
-        scores = np.asarray(scores, np.float32)
-        if scores.shape != self._window_shape:
-            raise TilingError(
-                f"the map of {window} has the shape {scores.shape}, "
-                f"but must have {self._window_shape}"
-            )
-        rows, columns = self._rows[index[0]], self._columns[index[1]]
-        part = scores[:, rows.window, columns.window]
-        place = self._mean[:, rows.scene, columns.scene]
-        if self._blends:
-            weights = self._weights[rows.scene, columns.scene]
-            _move(place, part, weights, np.outer(rows.weights, columns.weights))
-        else:
-            place[...] = part
-        self._fed[index] = True
-
-    def data(self) -> npt.NDArray[np.float32]:
-        """The map of the scene (channels, steps * upscale along each axis), not a copy.
-
-        Raises:
-            TilingError: Some window has not been fed.
-        """
-        if not self._fed.all():
-            missing = np.flatnonzero(~self._fed)
-            first = self._tiling.windows()[missing[0]]
-            raise TilingError(
-                f"{missing.size} of {self._fed.size} windows were not fed, the first is {first}"
-            )
-        return self._mean
-
-    def _locate(self, window: Window) -> tuple[int, int]:
-        row = self._row_index.get(window.row)
-        column = self._column_index.get(window.column)
-        known = window == self._tiling.window_at(window.row, window.column)
-        if row is None or column is None or not known:
-            raise TilingError(f"{window} is no window of {self._tiling}")
-        if self._fed[row, column]:
-            raise TilingError(f"{window} was fed before")
-        return row, column
-
-
-def _move(
-    mean: npt.NDArray[np.float32],
-    part: npt.NDArray[np.float32],
-    before: npt.NDArray[np.float32],
-    weights: npt.NDArray[np.float32],
-) -> None:
-    """Takes a window into a mean and into the weights that went into it before, in place."""
-    before += weights
-    share = weights / before
-    # Equal infinities have no difference, and no difference is none.
-    with np.errstate(invalid="ignore"):
-        difference = part - mean
-    np.copyto(difference, 0, where=part == mean)
-    difference *= share
-    mean += difference

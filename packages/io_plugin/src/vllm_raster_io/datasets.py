@@ -3,6 +3,7 @@
 No side-car, no reference to another file, no network: whatever the bytes say.
 """
 
+import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,8 +40,19 @@ _ALONE = {
     "OPJ_NUM_THREADS": "1",
 }
 
+_BLOCK_CACHE_MIB = "512"
+"""Holds a row of windows of a file in strips, 512 rows of 30,000 pixels in 17 bands of uint16."""
+
 GDAL_ERRORS = (RasterioError, CPLE_BaseError, CRSError, RPCError, UnicodeError)
 """What rasterio raises where a file is damaged or says what cannot be. It has no common base."""
+
+
+def bound_block_cache() -> None:
+    """Has GDAL keep less of what it has decoded than a twentieth of the machine, its default.
+
+    `GDAL_CACHEMAX` says otherwise, in MiB. To be called before a file is read.
+    """
+    os.environ.setdefault("GDAL_CACHEMAX", _BLOCK_CACHE_MIB)
 
 
 def accept_missing_reference() -> None:

@@ -1,4 +1,4 @@
-"""The seam to vLLM: the one file of this package that touches its moving parts.
+"""The seam to vLLM: this and `engine_windows.py` touch its moving parts.
 
 Everything else imports vLLM's names from here. Written for vLLM 0.32, read against 0.33.
 """
@@ -18,7 +18,6 @@ require_vllm()  # before the imports below fail for a reason that says nothing
 from fastapi import HTTPException
 from starlette.requests import Request
 from vllm.config import VllmConfig
-from vllm.entrypoints.pooling.pooling.protocol import IOProcessorRequest
 from vllm.entrypoints.pooling.pooling.serving import ServingPooling
 from vllm.inputs import PromptType
 from vllm.outputs import PoolingRequestOutput
@@ -29,10 +28,10 @@ from vllm.utils.async_utils import make_async
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from vllm_raster_io.bodies import BodyReader
-from vllm_raster_io.errors import LimitError, RequestError
+from vllm_raster_io.engine_windows import send_windows_a_few_at_once
+from vllm_raster_io.errors import LimitError
 from vllm_raster_io.limits import LIMITS
 from vllm_raster_io.memory import give_memory_back
-from vllm_raster_io.requests import refuse_fields_beside_data
 
 POOLING_TASK = "token_classify"
 """The task that both of vLLM's model runners accept and that sees every token; `plugin`, which
@@ -41,7 +40,7 @@ vLLM would choose, is refused by the second one."""
 _ROUTES = ("/pooling", "/invocations")
 _NO_DOMAIN = "none.invalid"
 _ANSWERS = 2
-"""How many maps may be put together at once."""
+"""How many maps may be written at once."""
 _IDLE_SECONDS = 2.0
 """How long nobody must have asked for anything before memory is given back."""
 
@@ -70,14 +69,14 @@ def keep_event_loop_free() -> None:
 
     Four places of the server would hold it up, by a second for a scene of 100 MB and 2,000
     windows, and none can be reached by a hook: the reading of a body, which is done here as it
-    arrives, the opening of a scene, which is done here in a thread, the handing over of windows
-    to the engine, which is done here one by one, and taking them back, done here all together.
+    arrives, the opening of a scene, which is done in a thread, the handing over of windows to the
+    engine, which is done a few at once and one by one, and taking them back, done all together.
     """
     if getattr(Request.body, "__module__", None) != __name__:
         # What is here by now stays: looking through all of it for garbage takes 0.2 s.
         gc.freeze()
         _read_bodies_as_they_arrive()
-        _open_scenes_in_threads()
+        send_windows_a_few_at_once()
         _hand_over_one_by_one()
         _take_back_together()
         _end_in_time()
@@ -140,52 +139,6 @@ def _may_hold_scene(request: Request) -> bool:
     return request.method == "POST" and request.url.path.endswith(_ROUTES) and "json" in kind
 
 
-def _open_scenes_in_threads() -> None:
-    preprocess = ServingPooling._preprocessing
-
-    async def preprocessing(self: ServingPooling, io_processor: Any, ctx: Any) -> None:
-        if not isinstance(ctx.request, IOProcessorRequest):
-            # Text has no map, and vLLM answers some of it with 500.
-            raise RequestError("This server maps rasters, not text: send one in `data`")
-        refuse_fields_beside_data(ctx.request.model_extra or {})
-        job = await io_processor.io_processor.open(
-            ctx.request.data, getattr(ctx.request, "priority", 0)
-        )
-        ctx.request.data = job
-        if job.request.priority is not None:
-            ctx.priorities = job.request.priority
-        renders = _Renders(io_processor)
-        try:
-            await preprocess(self, renders, ctx)
-        finally:
-            renders.cancel()
-
-    ServingPooling._preprocessing = preprocessing
-
-
-class _Renders:
-    """vLLM's processor of requests, and what it has begun to read in threads for one of them.
-
-    Where one window cannot be read, vLLM goes on to read the others.
-    """
-
-    def __init__(self, io_processor: Any) -> None:
-        self._io_processor = io_processor
-        self._begun: list[asyncio.Future[Any]] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._io_processor, name)
-
-    def render_async(self, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:
-        future: asyncio.Future[Any] = self._io_processor.render_async(*args, **kwargs)
-        self._begun.append(future)
-        return future
-
-    def cancel(self) -> None:
-        for one in self._begun:
-            one.cancel()
-
-
 def _hand_over_one_by_one() -> None:
     add_at_once = AsyncLLM.add_request
     turn = asyncio.Lock()
@@ -245,7 +198,7 @@ def _keep(work: Coroutine[Any, Any, None]) -> None:
 
 def _end_in_time() -> None:
     serve = ServingPooling.__call__
-    # Not where windows are read: those of others would wait for a large map.
+    # Not where windows are read and laid: those of others would wait for a large map.
     answers = ThreadPoolExecutor(_ANSWERS, "raster-answer")
     idle = _Idle()
 

@@ -1,7 +1,9 @@
 """One request from its scene to its map."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
+import math
+import threading
+from collections.abc import Callable, Iterable
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -9,22 +11,17 @@ import numpy.typing as npt
 
 from vllm_raster_io.access import Access
 from vllm_raster_io.answers import RasterAnswer
-from vllm_raster_io.augmentation import Symmetry, averaged, whole_blocks
-from vllm_raster_io.blending import Mosaic
+from vllm_raster_io.assembly import Assembly
+from vllm_raster_io.augmentation import Symmetry, whole_blocks
 from vllm_raster_io.closing import Closing
-from vllm_raster_io.contract import OutputContract, RasterContract
+from vllm_raster_io.contract import RasterContract
 from vllm_raster_io.deadlines import Deadline
-from vllm_raster_io.errors import LimitError, ServingError, TilingError
 from vllm_raster_io.instructions import Tokenizer
 from vllm_raster_io.plans import Plan
-from vllm_raster_io.products import ScoreField
 from vllm_raster_io.reports import answer_of
 from vllm_raster_io.requests import RasterRequest
-from vllm_raster_io.resampling import Taps
 from vllm_raster_io.tiling import Window
 from vllm_raster_io.windows import Loaded, lazy_item
-
-Scores = npt.NDArray[np.float32]
 
 
 class Job(Closing):
@@ -51,6 +48,7 @@ class Job(Closing):
     ) -> None:
         self.request = request
         self.plan = Plan(request, contract, access or Access(), deadline, tokenizer)
+        self._lock = threading.Lock()
 
     @property
     def instruction(self) -> str | None:
@@ -68,33 +66,49 @@ class Job(Closing):
             for way in self.plan.ways
         ]
 
-    def answer(self, maps: Sequence[npt.NDArray[Any]], request_id: str | None) -> RasterAnswer:
-        """The map of the scene, from those of its windows.
+    @property
+    def window_bytes(self) -> int:
+        """Bytes of the pixels of the first window, which is as large as any."""
+        view = self.plan.view
+        return math.prod(view.shape(self.plan.windows[0])) * view.dtype.itemsize
+
+    @property
+    def asked(self) -> dict[str, str]:
+        """What the model is asked for, in `PoolingParams.extra_kwargs`.
+
+        `answer` is "ids" or "rounded" where no more is needed, see `Plan.answer`: a model that
+        does not know of it gives scores.
+        """
+        return {} if self.plan.answer == "scores" else {"answer": self.plan.answer}
+
+    def feed(self, index: int, scores: npt.NDArray[Any]) -> None:
+        """Takes the map of an item, in any order and from any thread; see `Assembly.feed`.
+
+        Raises:
+            ServingError: It is not that of this scene's window.
+            LimitError: It takes too long, or nobody waits for it any more.
+        """
+        with self._lock:
+            self._assembly.feed(index, scores)
+
+    def answer(
+        self, maps: Iterable[npt.NDArray[Any] | None], request_id: str | None
+    ) -> RasterAnswer:
+        """The map of the scene, from those of its windows; to be called once.
 
         Args:
             maps: One (channels, height, width) an item, in the order of the items, padded
-                at the bottom and the right.
+                at the bottom and the right; None for one that was fed before.
             request_id: As the server knows the request.
 
         Raises:
             ServingError: The maps are not those of this scene's windows.
             LimitError: It takes too long, or nobody waits for it any more.
         """
-        plan = self.plan
-        output, ways = plan.contract.output, len(plan.ways)
-        mosaic = Mosaic(plan.tiling, output.channels, output.upscale, plan.request.blending)
-        try:
-            if len(maps) != len(plan.windows) * ways:
-                raise TilingError(f"{len(maps)} came for {len(plan.windows) * ways} items")
-            for i, window in enumerate(plan.windows):
-                plan.go_on()
-                mosaic.feed(window, self._merged(window, maps[i * ways : (i + 1) * ways]))
-        except LimitError:
-            raise
-        except (TilingError, ValueError) as error:
-            raise ServingError(f"The network's maps do not fit the scene: {error}") from error
-        invalid = _of_map(plan.view.invalid, output)
-        return answer_of(plan, ScoreField(mosaic.data(), invalid, self._way_back()), request_id)
+        for i, one in enumerate(maps):
+            if one is not None:
+                self.feed(i, one)
+        return answer_of(self.plan, self._assembly, request_id)
 
     def give_up(self) -> None:
         """Says that nobody waits for the map any more, from any thread."""
@@ -104,6 +118,11 @@ class Job(Closing):
     def close(self) -> None:
         """Gives the scene's memory back."""
         self.plan.close()
+
+    @cached_property
+    def _assembly(self) -> Assembly:
+        # Made when the first map is there: it is as large as the map of the scene.
+        return Assembly(self.plan)
 
     def _extras(self) -> list[dict[str, Any]]:
         return [dict(self.plan.coordinates.item(i)) for i in range(len(self.plan.windows))]
@@ -121,38 +140,3 @@ class Job(Closing):
             return np.ascontiguousarray(way.apply(pixels)), np.ascontiguousarray(way.apply(valid))
 
         return load, (*shape[:-2], *sides)
-
-    def _merged(self, window: Window, maps: Sequence[npt.NDArray[Any]]) -> Scores:
-        """The mean of what came of a window in all ways, laid as the window."""
-        output = self.plan.contract.output
-        size = output.extent(window.height), output.extent(window.width)
-        laid = []
-        for way, scores in zip(self.plan.ways, maps, strict=True):
-            height, width = way.size(*size)
-            laid.append(way.undo(scores[:, :height, :width]))
-        return averaged(laid)
-
-    def _way_back(self) -> tuple[Taps, Taps] | None:
-        """What brings the network's pixels back to the scene's."""
-        plan = self.plan
-        if not plan.view.resamples:
-            return None
-        output = plan.contract.output
-        rows, columns = (
-            Taps.between(output.extent(seen), ratio, size, 1.0)
-            for seen, ratio, size in zip(
-                (plan.view.height, plan.view.width), plan.region.ratios, plan.map_size, strict=True
-            )
-        )
-        return rows, columns
-
-
-def _of_map(invalid: npt.NDArray[np.bool_], output: OutputContract) -> npt.NDArray[np.bool_]:
-    """Which of the map's pixels are invalid: those of a block of which no pixel is valid."""
-    for axis in (0, 1):
-        if output.downscale > 1:
-            blocks = np.arange(0, invalid.shape[axis], output.downscale)
-            invalid = np.logical_and.reduceat(invalid, blocks, axis=axis)
-        if output.upscale > 1:
-            invalid = invalid.repeat(output.upscale, axis=axis)
-    return invalid

@@ -58,7 +58,9 @@ class Limits(BaseModel):
     )
     windows: int = _limit(50_000, "Windows that the scene is cut into.")
     score_bytes: int = _limit(
-        8 * 2**30, "Bytes of all scores of the map, which are in memory at once."
+        8 * 2**30,
+        "Bytes of the map's numbers and of the scores of one row of windows, which are in memory "
+        "at once.",
     )
     seconds: int = _limit(3600, "Seconds from the request to its answer.")
     fetch_seconds: int = _limit(60, "Seconds for fetching the files that a request names by URL.")

@@ -60,6 +60,16 @@ class PendingJobs:
             self._drop(last)
         return list(key)
 
+    def find(self, prompt: Sequence[int]) -> Job:
+        """Gives the job that a prompt belongs to; it stays here.
+
+        Raises:
+            RequestError: The prompt does not end with a key: it was cut, as the client asked.
+            ServingError: It belongs to no job.
+        """
+        with self._lock:
+            return _there(self._jobs.get(self._key_of(prompt)))
+
     def take(self, prompts: Sequence[Sequence[int]]) -> Job:
         """Gives out the job that these prompts belong to; the caller closes it.
 
@@ -74,10 +84,7 @@ class PendingJobs:
         if len(keys) != 1:
             raise ServingError(f"The outputs belong to {len(keys)} requests, expected one")
         with self._lock:
-            job = self._jobs.pop(keys.pop(), None)
-        if job is None:
-            raise ServingError("The outputs belong to no request that is under way")
-        return job
+            return _there(self._jobs.pop(keys.pop(), None))
 
     def _key_of(self, prompt: Sequence[int]) -> tuple[int, ...]:
         last = list(prompt[-2 * _KEY_LENGTH :])
@@ -108,3 +115,9 @@ class PendingJobs:
             key = tuple(self._digit_ids[secrets.randbelow(16)] for _ in range(_KEY_LENGTH))
             if key not in self._jobs:
                 return key
+
+
+def _there(job: Job | None) -> Job:
+    if job is None:
+        raise ServingError("The outputs belong to no request that is under way")
+    return job

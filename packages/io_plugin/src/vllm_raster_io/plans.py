@@ -1,11 +1,14 @@
 """What is done for a request, decided before a pixel is read."""
 
+from typing import Literal
+
 import numpy as np
+import numpy.typing as npt
 
 from vllm_raster_io.access import Access
 from vllm_raster_io.augmentation import SYMMETRIES
 from vllm_raster_io.closing import Closing
-from vllm_raster_io.contract import RasterContract
+from vllm_raster_io.contract import OutputContract, RasterContract
 from vllm_raster_io.coordinates import find_coordinates
 from vllm_raster_io.deadlines import Deadline
 from vllm_raster_io.encodings import Encoding
@@ -13,12 +16,17 @@ from vllm_raster_io.errors import RequestError
 from vllm_raster_io.georeference import Georeference
 from vllm_raster_io.instructions import Tokenizer, find_instruction
 from vllm_raster_io.limits import LIMITS
+from vllm_raster_io.products import class_dtype
 from vllm_raster_io.regions import find_region
 from vllm_raster_io.requests import RasterRequest
 from vllm_raster_io.series import Series
 from vllm_raster_io.tiling import Tiling, Window
 from vllm_raster_io.units import Units
 from vllm_raster_io.views import View
+
+Answer = Literal["scores", "rounded", "ids"]
+"""What comes back of a window: float32 scores; scores in half precision, of which a probability is
+less than 1/255 off; or class ids."""
 
 _FLOAT_BYTES = np.dtype(np.float32).itemsize
 
@@ -84,6 +92,23 @@ class Plan(Closing):
         window, output = self.region.window, self.contract.output
         return output.extent(window.height), output.extent(window.width)
 
+    @property
+    def answer(self) -> Answer:
+        """The least of a window that the map can be made of."""
+        output, encoding = self.contract.output, self.encoding
+        told = encoding.confidence or encoding.product == "probabilities"
+        exact = told and encoding.dtype == "float32"
+        if output.kind != "classes" or encoding.product == "logits" or exact:
+            return "scores"
+        alone = self.request.blending == "none" or not self.tiling.overlaps
+        if alone and not told and len(self.ways) == 1 and not self.view.resamples:
+            return "ids"
+        return "rounded"
+
+    def invalid(self) -> npt.NDArray[np.bool_]:
+        """Which of the map's pixels are invalid, known where windows were read."""
+        return _of_map(self.view.invalid, self.contract.output)
+
     def go_on(self) -> None:
         """Ends the work where there is no time left, or nobody waits for it any more.
 
@@ -117,14 +142,27 @@ class Plan(Closing):
         )
 
     def _score_bytes(self) -> int:
-        """What is as large as the map in numbers and in memory at once."""
-        output = self.contract.output
-        pixels = output.extent(self.view.height) * output.extent(self.view.width)
-        size = pixels * output.channels * _FLOAT_BYTES
-        if self.view.resamples and self.encoding.product != "classes":
-            height, width = self.map_size
-            size += height * width * output.channels * _FLOAT_BYTES
-        return size
+        """Of the map, and of the scores of one row of windows, of which it is made."""
+        output, encoding, (height, width) = self.contract.output, self.encoding, self.map_size
+        one = np.dtype(encoding.dtype).itemsize
+        pixel = output.channels * one
+        if encoding.product == "classes":
+            ids = np.dtype(class_dtype(output.channels)).itemsize
+            pixel = ids + one * encoding.confidence
+        rows = output.extent(min(self.tiling.tile, self.view.height))
+        strip = rows * output.extent(self.view.width) * output.channels * _FLOAT_BYTES
+        return height * width * pixel + strip * (self.answer != "ids")
+
+
+def _of_map(invalid: npt.NDArray[np.bool_], output: OutputContract) -> npt.NDArray[np.bool_]:
+    """Of blocks that become one pixel, those of which no pixel is valid."""
+    for axis in (0, 1):
+        if output.downscale > 1:
+            blocks = np.arange(0, invalid.shape[axis], output.downscale)
+            invalid = np.logical_and.reduceat(invalid, blocks, axis=axis)
+        if output.upscale > 1:
+            invalid = invalid.repeat(output.upscale, axis=axis)
+    return invalid
 
 
 def _middle(window: Window) -> tuple[float, float]:

@@ -5,15 +5,16 @@ synchronous hooks only; the asynchronous ones are for those who drive `AsyncLLM`
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from typing import Any
 from uuid import uuid4
 
 from vllm_raster_io.access import Access
 from vllm_raster_io.answers import RasterAnswer
 from vllm_raster_io.contract import RasterContract
-from vllm_raster_io.datasets import accept_missing_reference
+from vllm_raster_io.datasets import accept_missing_reference, bound_block_cache
 from vllm_raster_io.deadlines import Deadline
 from vllm_raster_io.engine import (
     POOLING_TASK,
@@ -35,6 +36,8 @@ from vllm_raster_io.requests import RasterRequest
 from vllm_raster_io.settings import Settings
 
 _DIGITS = "0123456789abcdef"
+_asked: ContextVar[Mapping[str, str]] = ContextVar("asked")
+"""What the model is asked for by the request that was processed last in this task or thread."""
 _FETCHES = 8
 """How many requests may fetch files at once; more of them wait, and hold up no others."""
 
@@ -52,6 +55,7 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
         settings = Settings.load()
         LIMITS.set(settings.limits)
         accept_missing_reference()
+        bound_block_cache()
         fetch_no_media(vllm_config)
         keep_event_loop_free()
         config = vllm_config.model_config.hf_config
@@ -111,9 +115,16 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
             raise
 
     def merge_pooling_params(self, params: PoolingParams | None = None) -> PoolingParams:
-        """Sets the pooling task (`validate_or_generate_params` in the guides)."""
+        """Sets the pooling task (`validate_or_generate_params` in the guides).
+
+        After `pre_process` or `pre_process_async` in the same task or thread, as vLLM calls it, it
+        also asks for the least that this request's map can be made of, see `Job.asked`: of
+        parameters for several requests it is to be called for each. Before, it asks for scores.
+        """
         params = params or PoolingParams()
         params.task = POOLING_TASK
+        if asked := _asked.get(None):
+            params.extra_kwargs = {**(params.extra_kwargs or {}), **asked}
         return params
 
     def pre_process(
@@ -143,7 +154,8 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
         """Puts the windows' maps together and writes the answer.
 
         Args:
-            model_output: The engine's outputs in the order of the prompts.
+            model_output: The engine's outputs in the order of the prompts; without `data` where
+                that was fed before.
             request_id: Goes into the answer; it is no key.
             **kwargs: Not used.
 
@@ -152,9 +164,25 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
         """
         job = self._pending.take([one.prompt_token_ids for one in model_output])
         try:
-            return job.answer([one.outputs.data.numpy() for one in model_output], request_id)
+            return job.answer(map(_taken, model_output), request_id)
         finally:
             job.close()
+
+    def feed(self, index: int, output: PoolingRequestOutput) -> None:
+        """Takes the output of one prompt of a request, in any order; its `data` is None then.
+
+        So no more of a scene's scores is in memory than is needed. What was not fed,
+        `post_process` takes.
+
+        Args:
+            index: The place of the prompt.
+            output: What came of it.
+
+        Raises:
+            ServingError: The output is not that of a request that is under way.
+            LimitError: It takes too long, or nobody waits for it any more.
+        """
+        self._pending.find(output.prompt_token_ids).feed(index, _taken(output))
 
     async def post_process_async(
         self,
@@ -172,7 +200,10 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
         Raises:
             ServingError: The outputs are not those of one request.
         """
-        outputs = {i: one async for i, one in model_output}
+        outputs: dict[int, PoolingRequestOutput] = {}
+        async for i, one in model_output:
+            outputs[i] = one
+            await asyncio.to_thread(self.feed, i, one)
         if sorted(outputs) != list(range(len(outputs))):
             raise ServingError(f"Outputs came for the prompts {sorted(outputs)}, some are missing")
         in_order = [outputs[i] for i in range(len(outputs))]
@@ -198,6 +229,7 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
             )
 
     def _prompts(self, job: Job) -> list[PromptType]:
+        _asked.set(job.asked)
         token_ids = [*self._opening(job.instruction), *self._pending.add(job)]
         return [
             {
@@ -214,6 +246,15 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
         if instruction is None or self.contract.instructions is None:
             return [self._image_token_id]
         return list(self._tokenizer.encode(self.contract.instructions.prompt(instruction)))
+
+
+def _taken(output: PoolingRequestOutput) -> Any:
+    """The map of a window as an array, which the output then has no more."""
+    data, output.outputs.data = output.outputs.data, None
+    if data is None:
+        return None
+    # From half precision to single, numpy takes twenty times as long.
+    return (data.float() if data.is_floating_point() else data).numpy()
 
 
 def _with_priority(request: RasterRequest | Job, beside: int) -> RasterRequest | Job:

@@ -1,7 +1,6 @@
 """What is made of a network's scores: class ids, probabilities, values."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,70 +9,81 @@ import numpy.typing as npt
 from vllm_raster_io.contract import OutputContract
 from vllm_raster_io.maps import RasterMap, rgb
 from vllm_raster_io.options import Product
-from vllm_raster_io.resampling import Taps, resampled
 
 Array = npt.NDArray[Any]
 Scores = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
 
-_STRIP_VALUES = 2**20
-"""Scores that are looked at in one go: a few MiB, whatever the size of the scene."""
 STEPS = 254
 """Steps from a probability of 0 to one of 1 in a byte, whose greatest value is left for nodata."""
 
 
-@dataclass(frozen=True)
-class ScoreField:
-    """The scores of a map, and which of its pixels are invalid.
+class MapMaker:
+    """Makes a map, row by row; nothing else is as large as the map.
 
-    Attributes:
-        scores: (channels, rows, columns); made into what comes of them, where that is possible.
-        invalid: (height, width) of the map.
-        back: What brings the scores' rows and columns to the map's; None where they are.
+    Args:
+        make: What a map's bands are of scores: (channels, rows, width) to (bands, rows, width).
+        shape: Bands, height and width of the map.
+        dtype: Of its numbers.
+        nodata: Value of its invalid pixels.
+        **told: What else `RasterMap` tells.
     """
 
-    scores: Scores
-    invalid: Mask
-    back: tuple[Taps, Taps] | None = None
+    def __init__(
+        self,
+        make: Callable[[Array], Array],
+        shape: tuple[int, int, int],
+        dtype: npt.DTypeLike,
+        nodata: float,
+        **told: Any,
+    ) -> None:
+        self._make, self._nodata, self._told = make, nodata, told
+        self._pixels: Array | None = np.empty(shape, dtype)
 
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Channels, height and width of the map."""
-        return (len(self.scores), *self.invalid.shape)
+    def take(self, first: int, scores: Array) -> None:
+        """Makes some rows of the map, from their scores."""
+        assert self._pixels is not None
+        self._pixels[:, first : first + scores.shape[1]] = self._make(scores)
 
-    def strips(self) -> Iterator[tuple[slice, Scores]]:
-        """Rows of the map from the top, each with its scores (channels, rows, width)."""
-        channels, height, width = self.shape
-        step = max(1, _STRIP_VALUES // (channels * width))
-        for begin in range(0, height, step):
-            rows = slice(begin, min(begin + step, height))
-            if self.back is None:
-                yield rows, self.scores[:, rows]
-            else:
-                down, used = self.back[0].part(rows.start, rows.stop)
-                yield rows, resampled(self.scores[:, used], down, self.back[1])
+    def finish(self, invalid: Mask) -> RasterMap:
+        """The map, which is kept no longer.
 
-    def room(self) -> Scores:
-        """An array for values of the whole map: that of the scores themselves, if it fits."""
-        return self.scores if self.back is None else np.empty(self.shape, np.float32)
+        Args:
+            invalid: (height, width) of the map; which pixels become nodata.
+        """
+        assert self._pixels is not None
+        pixels, self._pixels = self._pixels, None
+        # An index would be made into numbers of 64 bits for each of them.
+        np.copyto(pixels, self._nodata, where=invalid)
+        return RasterMap(pixels, self._nodata, **self._told)
 
 
-def make_product(
-    product: Product, field: ScoreField, output: OutputContract, dtype: str = "float32"
-) -> RasterMap:
-    """The map of a kind; the field's scores may be used up.
+def map_maker(
+    product: Product, size: tuple[int, int], output: OutputContract, dtype: str = "float32"
+) -> MapMaker:
+    """Makes the map of a kind.
 
     Args:
         product: Which kind, one that the checkpoint gives.
-        field: The scores.
+        size: Height and width of the map.
         output: Names, units and colours.
         dtype: Of probabilities, `float32` or `uint8`.
     """
     if product == "classes":
-        return class_map(field, output)
+        return _class_maker(size, output)
+    names = tuple(one.name for one in output.classes or output.bands)
     if product == "probabilities":
-        return probability_map(field, output, dtype)
-    return value_map(field, output)
+        return _probability_maker(_softmax, size, names, dtype)
+    units = tuple(one.unit or "" for one in output.bands)
+    shape = (output.channels, *size)
+    return MapMaker(lambda scores: scores, shape, np.float32, np.nan, names=names, units=units)
+
+
+def confidence_maker(size: tuple[int, int], dtype: str) -> MapMaker:
+    """Makes a map of the probability of each pixel's class, which is the greatest."""
+    return _probability_maker(
+        lambda scores: _softmax(scores).max(axis=0, keepdims=True), size, ("confidence",), dtype
+    )
 
 
 def class_dtype(classes: int) -> npt.DTypeLike:
@@ -82,74 +92,64 @@ def class_dtype(classes: int) -> npt.DTypeLike:
     return next(one for one in kinds if classes <= np.iinfo(one).max)
 
 
-def class_map(field: ScoreField, output: OutputContract) -> RasterMap:
-    """The class of the greatest score, the first of equal ones, as it is numbered."""
-    channels, height, width = field.shape
-    dtype = class_dtype(channels)
-    nodata = np.iinfo(dtype).max
-    ids = np.empty((1, height, width), dtype)
-    for rows, scores in field.strips():
-        # argmax makes a copy of what it is given, and answers in 64 bits.
-        ids[0, rows] = scores.argmax(axis=0)
-    ids[0, field.invalid] = nodata
-    return RasterMap(
-        ids,
-        nodata,
-        ("class",),
-        colours=tuple(rgb(one.color) for one in output.classes),
-        tags=({f"CLASS_{i}": one.name for i, one in enumerate(output.classes)},),
-    )
+def class_ids(scores: Array, dtype: npt.DTypeLike) -> Array:
+    """The class of the greatest score, the first of equal ones; ids stay as they are.
 
-
-def probability_map(field: ScoreField, output: OutputContract, dtype: str) -> RasterMap:
-    """The probability of each class, a band each: the scores' softmax."""
-    pixels: Array = field.room() if dtype == "float32" else np.empty(field.shape, np.uint8)
-    for rows, scores in field.strips():
-        pixels[:, rows] = _as(dtype, _softmax(scores))
-    return _probabilities(pixels, field.invalid, [one.name for one in output.classes])
-
-
-def confidence_map(field: ScoreField, dtype: str) -> RasterMap:
-    """The probability of each pixel's class, which is the greatest; leaves the scores."""
-    _, height, width = field.shape
-    pixels = np.empty((1, height, width), dtype)
-    for rows, scores in field.strips():
-        pixels[0, rows] = _as(dtype, _softmax(scores).max(axis=0))
-    return _probabilities(pixels, field.invalid, ["confidence"])
-
-
-def value_map(field: ScoreField, output: OutputContract) -> RasterMap:
-    """The scores as they are: values, an image, or logits."""
-    pixels = field.room()
-    if field.back is not None:
-        for rows, scores in field.strips():
-            pixels[:, rows] = scores
-    pixels[:, field.invalid] = np.nan
-    if output.kind == "classes":
-        return RasterMap(pixels, np.nan, tuple(one.name for one in output.classes))
-    return RasterMap(
-        pixels,
-        np.nan,
-        tuple(one.name for one in output.bands),
-        units=tuple(one.unit or "" for one in output.bands),
-    )
+    Args:
+        scores: (channels, height, width), or (1, height, width) of ids, an integer type.
+        dtype: Of the ids, (1, height, width).
+    """
+    if scores.dtype.kind in "iu":
+        return scores.astype(dtype, copy=False)
+    # argmax takes many times as long: it goes through the classes pixel by pixel.
+    greatest = scores[0].copy()
+    ids = np.zeros((1, *greatest.shape), dtype)
+    for i in range(1, len(scores)):
+        # Each id is greater than those before.
+        np.maximum(ids[0], np.multiply(scores[i] > greatest, i, dtype=dtype), out=ids[0])
+        np.maximum(greatest, scores[i], out=greatest)
+    if np.isnan(greatest).any():
+        return scores.argmax(axis=0)[np.newaxis].astype(dtype)
+    return ids
 
 
 def class_counts(raster: RasterMap, classes: int) -> list[int]:
     """How often each class stands on a map of ids."""
     # Row by row: bincount works on a copy in 64 bits, and lets no other thread run.
-    found = np.zeros(classes, dtype=np.int64)
+    bytewise = raster.pixels.dtype == np.uint8
+    found = np.zeros(256 if bytewise else classes, dtype=np.int64)
     for row in raster.pixels[0]:
-        found += np.bincount(row[row < classes], minlength=classes)
-    return [int(one) for one in found]
+        # A byte's other values cost less to count than to leave out.
+        counted = row if bytewise else row[row < classes]
+        found += np.bincount(counted, minlength=len(found))
+    return [int(one) for one in found[:classes]]
 
 
-def _probabilities(pixels: Array, invalid: Mask, names: list[str]) -> RasterMap:
-    if pixels.dtype == np.uint8:
-        pixels[:, invalid] = STEPS + 1
-        return RasterMap(pixels, STEPS + 1, tuple(names), scale=1 / STEPS)
-    pixels[:, invalid] = np.nan
-    return RasterMap(pixels, np.nan, tuple(names))
+def _class_maker(size: tuple[int, int], output: OutputContract) -> MapMaker:
+    dtype = np.dtype(class_dtype(output.channels))
+    return MapMaker(
+        lambda scores: class_ids(scores, dtype),
+        (1, *size),
+        dtype,
+        int(np.iinfo(dtype).max),
+        names=("class",),
+        colours=tuple(rgb(one.color) for one in output.classes),
+        tags=({f"CLASS_{i}": one.name for i, one in enumerate(output.classes)},),
+    )
+
+
+def _probability_maker(
+    make: Callable[[Scores], Scores], size: tuple[int, int], names: tuple[str, ...], dtype: str
+) -> MapMaker:
+    in_bytes = dtype == "uint8"
+    return MapMaker(
+        lambda scores: _as(dtype, make(scores)),
+        (len(names), *size),
+        dtype,
+        STEPS + 1 if in_bytes else np.nan,
+        names=names,
+        scale=1 / STEPS if in_bytes else None,
+    )
 
 
 def _softmax(scores: Scores) -> Scores:

@@ -1,77 +1,83 @@
 """The answer to a request: its map, made, written and described."""
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
 
 from vllm_raster_io.access import deliver
 from vllm_raster_io.answers import ClassSummary, ConfidenceFile, Effective, RasterAnswer
+from vllm_raster_io.assembly import Assembly
 from vllm_raster_io.contract import OutputContract
 from vllm_raster_io.maps import RasterMap
 from vllm_raster_io.options import MEDIA_TYPES
 from vllm_raster_io.plans import Plan
-from vllm_raster_io.products import ScoreField, class_counts, confidence_map, make_product
+from vllm_raster_io.products import class_counts
 
 
-def answer_of(plan: Plan, field: ScoreField, request_id: str | None) -> RasterAnswer:
-    """Makes, writes and describes the map of a request.
+def answer_of(plan: Plan, assembly: Assembly, request_id: str | None) -> RasterAnswer:
+    """Makes, writes and describes the map of a request, and closes its scene.
 
     Args:
         plan: The request.
-        field: The scores of its map, which are used up.
+        assembly: What makes its map, with all windows.
         request_id: As the server knows the request.
 
     Raises:
+        ServingError: Windows are missing.
         RasterIOError: It cannot be written where it is to be.
     """
-    encoding, output, tags = plan.encoding, plan.contract.output, plan.series.tags
     plan.go_on()
-    beside = _confidence(plan, field) if encoding.confidence else None
-    plan.go_on()
-    raster = make_product(encoding.product, field, output, encoding.dtype)
-    plan.go_on()
-    content, picture = encoding.write(raster, plan.place, tags)
-    plan.go_on()
-    data_format, data = deliver(content, plan.target)
-    confidence = None
-    if beside is not None:
-        told, content = beside
-        beside_format, beside_data = deliver(content, plan.confidence_target)
-        confidence = ConfidenceFile(data_format=beside_format, data=beside_data, **told)
-    _, height, width = field.shape
+    raster, beside = assembly.finish()
+    invalid = int(np.count_nonzero(plan.invalid()))
+    effective, tags = _effective(plan), plan.series.tags
+    # What is left to do needs no pixel of the scene, and may take as much memory.
+    plan.close()
+    confidence = None if beside is None else _written(plan, beside, tags)
+    del beside
+    written = _written(plan, raster, tags)
+    del raster
+    (height, width), output = plan.map_size, plan.contract.output
     crs, transform = plan.place.crs, plan.place.transform
+    data_format, data = deliver(written.pop("content"), plan.target)
     return RasterAnswer(
         data_format=data_format,
         data=data,
         request_id=request_id,
-        format=encoding.format,
-        media_type=MEDIA_TYPES[encoding.format],
-        picture=picture,
+        format=plan.encoding.format,
+        media_type=MEDIA_TYPES[plan.encoding.format],
         kind=output.kind,
-        product=encoding.product,
+        product=plan.encoding.product,
         width=width,
         height=height,
-        dtype=str(raster.pixels.dtype),
-        nodata=_told(raster.nodata),
-        scale=raster.scale,
-        invalid_pixels=int(np.count_nonzero(field.invalid)),
+        invalid_pixels=invalid,
         crs=None if crs is None else crs.to_string(),
         transform=None if transform is None else [float(one) for one in transform[:6]],
-        classes=_summary(raster, output) if encoding.product == "classes" else None,
-        confidence=confidence,
-        effective=_effective(plan),
+        confidence=None if confidence is None else _confidence(plan, confidence),
+        effective=effective,
+        **written,
     )
 
 
-def _confidence(plan: Plan, field: ScoreField) -> tuple[dict[str, Any], bytes]:
-    raster = confidence_map(field, plan.encoding.dtype)
-    content, _ = plan.encoding.write(raster, plan.place, plan.series.tags)
-    told = {
+def _written(plan: Plan, raster: RasterMap, tags: Mapping[str, str]) -> dict[str, Any]:
+    """A map as a file, `content`, and what is told of it."""
+    plan.go_on()
+    content, picture = plan.encoding.write(raster, plan.place, tags)
+    plan.go_on()
+    return {
+        "content": content,
+        "picture": picture,
         "dtype": str(raster.pixels.dtype),
         "nodata": _told(raster.nodata),
         "scale": raster.scale,
+        "classes": _summary(raster, plan.contract.output) if raster.colours else None,
     }
-    return told, content
+
+
+def _confidence(plan: Plan, written: dict[str, Any]) -> ConfidenceFile:
+    data_format, data = deliver(written["content"], plan.confidence_target)
+    told = {name: written[name] for name in ("dtype", "nodata", "scale")}
+    return ConfidenceFile(data_format=data_format, data=data, **told)
 
 
 def _told(nodata: float) -> int | Literal["nan"]:

@@ -60,6 +60,12 @@ class Taps:
         first, last = int(used.min()), int(used.max())
         return Taps(np.clip(places - first, 0, last - first), weights), slice(first, last + 1)
 
+    def reach(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+        """The first old pixel that each new one takes, and the one behind its last; both rise."""
+        used = self.weights > 0
+        first = np.where(used, self.places, np.iinfo(np.intp).max).min(axis=1)
+        return first, np.where(used, self.places, -1).max(axis=1) + 1
+
     def mean(
         self, values: Array, weights: Array | None = None, *, axis: int
     ) -> tuple[Array, Array | None]:

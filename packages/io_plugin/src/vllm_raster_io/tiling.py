@@ -11,6 +11,7 @@ is a few pixels shorter.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from vllm_raster_io.errors import TilingError
 
@@ -126,6 +127,15 @@ class Tiling:
         rows = [start * self.step for start in self.rows.starts()]
         columns = [start * self.step for start in self.columns.starts()]
         return [self.window_at(row, column) for row in rows for column in columns]
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether any two windows share a pixel."""
+        return any(
+            after - before < axis.length
+            for axis in (self.rows, self.columns)
+            for before, after in pairwise(axis.starts())
+        )
 
     def window_at(self, row: int, column: int) -> Window:
         """The window that starts at a pixel, where one does."""

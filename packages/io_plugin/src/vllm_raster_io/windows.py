@@ -11,19 +11,22 @@ Loaded = tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]
 
 
 class WindowSource:
-    """Reads one window once, for its pixels and its mask."""
+    """Reads one window, for its pixels and its mask, and keeps neither that was given out.
+
+    So a window is read once, unless one of them is asked for twice.
+    """
 
     def __init__(self, load: Callable[[], Loaded]) -> None:
         self._load = load
         self._lock = threading.Lock()
-        self._loaded: Loaded | None = None
+        self._loaded: dict[int, npt.NDArray[Any]] = {}
 
     def get(self, part: int) -> npt.NDArray[Any]:
         """The pixels (0) or the mask (1)."""
         with self._lock:
-            if self._loaded is None:
-                self._loaded = self._load()
-            return self._loaded[part]
+            if part not in self._loaded:
+                self._loaded = dict(enumerate(self._load()))
+            return self._loaded.pop(part)
 
 
 class LazyArray:

@@ -4,6 +4,7 @@ import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +17,7 @@ from vllm_raster_model.errors import RasterModelError
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Converts checkpoints for vLLM, and looks into them.",
+    help="Converts checkpoints for vLLM, looks into them, and at the machine that serves them.",
     pretty_exceptions_enable=False,
 )
 _console = Console(soft_wrap=True)
@@ -150,6 +151,56 @@ def inspect_(
         _console.print(note, markup=False, highlight=False)
     if missing := report["missing_options"]:
         _console.print(f"To convert it, give {', '.join(missing)}", markup=False, highlight=False)
+
+
+@app.command()
+def doctor(
+    checkpoint: Annotated[Path | None, typer.Argument(help="What is to be served.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Looks whether this machine can serve, and what keeps it from being fast."""
+    with _one_line_errors():
+        from vllm_raster_model.doctor import examine
+
+        summary, advice = examine(checkpoint)
+    if as_json:
+        told = [asdict(one) for one in advice]
+        typer.echo(json.dumps({"machine": summary, "advice": told}, indent=2))
+    else:
+        for name, value in summary.items():
+            if value not in (None, [], ""):
+                _console.print(f"{name.replace('_', ' ')}: {_shown(value)}", highlight=False)
+        for one in advice:
+            _console.print(f"{one.topic}: {one.text}", markup=False, style="bold")
+        if not advice:
+            _console.print("Nothing to do.")
+    if any(one.stops for one in advice):
+        raise typer.Exit(1)
+
+
+@app.command()
+def precision(
+    checkpoint: Annotated[Path, typer.Argument(help="A folder that vLLM serves.")],
+    scenes: Annotated[
+        list[Path], typer.Argument(help="Real ones, as it will map: GeoTIFF, or arrays as .npy.")
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing.")] = False,
+) -> None:
+    """Compares maps in bfloat16 with those in float32, and notes how much of them agrees.
+
+    The note in the checkpoint is that of the worst scene; a server reads it.
+    """
+    with _one_line_errors():
+        from vllm_raster_model.agreement import Comparison, read_scene, record
+
+        comparison, worst = Comparison(checkpoint), 1.0
+        for path in scenes:
+            found = comparison.of(*read_scene(path))
+            worst = min(worst, found.share)
+            line = f"{path}: {found.share:.3%} of {found.pixels:,} pixels are the same"
+            _console.print(line, markup=False, highlight=False)
+        if not dry_run:
+            record(checkpoint, worst)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """The configuration of a checkpoint, as config.json holds it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from inspect import signature
 from typing import Any
@@ -12,6 +12,7 @@ from vllm_raster_model.errors import ContractError
 from vllm_raster_model.grid import Grid
 from vllm_raster_model.language import language_config, refuse_misspelt
 from vllm_raster_model.networks import network_class
+from vllm_raster_model.overlays import laid_over
 from vllm_raster_model.tokenizer import DIGIT_TOKEN_IDS, ROW_TOKEN
 
 _TEXT_TOKENS = 64
@@ -69,6 +70,16 @@ class RasterConfig(PreTrainedConfig):
         if raster is not None:
             self._derive()
         super().__init__(**{k: v for k, v in kwargs.items() if k not in _DERIVED})
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Lays a part of a `raster` block over the one there is: `--hf-overrides` gives parts."""
+        known = self.__dict__.get("raster")
+        if name != "raster" or known is None or not isinstance(value, Mapping):
+            super().__setattr__(name, value)
+            return
+        super().__setattr__(name, laid_over(known, value))
+        self.__dict__.pop("contract", None)
+        self._derive()
 
     def _check_tokens(self) -> None:
         """The grid is read from a prompt's tokens, so that none of its own may stand for others."""

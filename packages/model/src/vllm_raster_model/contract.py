@@ -21,6 +21,7 @@ from pydantic import (
 from vllm_raster_model.errors import ContractError
 
 Coordinate = Literal["time", "location"]
+ComputeDtype = Literal["auto", "float32", "bfloat16", "float16"]
 PositiveInt = Annotated[int, Field(ge=1, strict=True)]
 Number = Annotated[float, Field(strict=True)]
 PositiveNumber = Annotated[Number, Field(gt=0)]
@@ -225,9 +226,16 @@ class InstructionContract(_Part):
 
 
 class RasterContract(_Part):
-    """The whole `raster` block, version 1; with `instructions` for an instructed checkpoint."""
+    """The whole `raster` block, version 1; with `instructions` for an instructed checkpoint.
+
+    `compute_dtype` is the type that the network computes in where it is served; its map is float32
+    in any case. `auto` is for `vllm_raster_model.precision` to choose, which asks `agreement`: by
+    type, the share of the pixels of real scenes whose map is the same as in float32, 0 to 1.
+    """
 
     version: Literal[1]
+    compute_dtype: ComputeDtype = "auto"
+    agreement: dict[Literal["bfloat16"], Annotated[float, Field(ge=0, le=1)]] = {}
     input: InputContract
     tile: TileContract = TileContract()
     output: OutputContract

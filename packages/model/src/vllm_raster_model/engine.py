@@ -1,4 +1,4 @@
-"""The seam to vLLM: this, `engine_reading.py` and `engine_requests.py` touch its moving parts.
+"""The seam to vLLM: the files whose names begin with `engine` touch its moving parts.
 
 Everything else imports vLLM's names from here. Written for vLLM 0.32, read against 0.33; where
 the written guides of 2025 call a hook by another name, the docstring at its definition says so.
@@ -70,6 +70,7 @@ from vllm.multimodal.processing import (
     TimingContext,
 )
 from vllm.multimodal.processing.processor import PromptIndex
+from vllm.platforms import current_platform
 from vllm.v1.pool.metadata import PoolingMetadata
 
 from vllm_raster_model.errors import RasterModelError
@@ -86,19 +87,31 @@ class VllmLayers:
 
     def column(self, inputs: int, outputs: int, *, prefix: str) -> nn.Module:
         """See `Layers.column`."""
-        return ColumnParallelLinear(inputs, outputs, return_bias=False, prefix=prefix)
+        return _runnable(ColumnParallelLinear(inputs, outputs, return_bias=False, prefix=prefix))
 
     def row(self, inputs: int, outputs: int, *, prefix: str) -> nn.Module:
         """See `Layers.row`."""
-        return RowParallelLinear(inputs, outputs, return_bias=False, prefix=prefix)
+        return _runnable(RowParallelLinear(inputs, outputs, return_bias=False, prefix=prefix))
 
     def qkv(self, width: int, heads: int, *, prefix: str) -> nn.Module:
         """See `Layers.qkv`."""
-        return QKVParallelLinear(width, width // heads, heads, return_bias=False, prefix=prefix)
+        head_width = width // heads
+        return _runnable(
+            QKVParallelLinear(width, head_width, heads, return_bias=False, prefix=prefix)
+        )
 
     def attention(self, heads: int, head_width: int, *, prefix: str) -> nn.Module:
         """See `Layers.attention`."""
         return MMEncoderAttention(heads // self.parallel_size, head_width, prefix=prefix)
+
+
+def _runnable(layer: LinearBase) -> LinearBase:
+    """Lets a layer run before the engine has packed its weights, as a trial at the start does.
+
+    On a CPU vLLM then replaces what it calls.
+    """
+    layer.cpu_linear = nn.functional.linear
+    return layer
 
 
 def load_parameter(parameter: torch.Tensor, weight: torch.Tensor) -> None:
@@ -124,7 +137,9 @@ def merge_cells(
 
     The guides' `merge_multimodal_embeddings`.
     """
-    return _merge_multimodal_embeddings(embeddings, cells, is_cell)
+    # A list is put together first, which one alone need not be.
+    one = cells[0] if len(cells) == 1 else cells
+    return _merge_multimodal_embeddings(embeddings, one, is_cell)
 
 
 def language_model(vllm_config: VllmConfig, text_config: Any, prefix: str) -> nn.Module:
@@ -198,6 +213,11 @@ def batch_tokens(vllm_config: VllmConfig) -> int:
     return int(vllm_config.scheduler_config.max_num_batched_tokens)
 
 
+def computes_on_cpu() -> bool:
+    """Whether vLLM's models compute on the processor."""
+    return bool(current_platform.is_cpu())
+
+
 def configuration(vllm_config: VllmConfig) -> Any:
     """The checkpoint's own configuration."""
     return vllm_config.model_config.hf_config
@@ -242,6 +262,7 @@ __all__ = [
     "VllmLayers",
     "attn_type",
     "batch_tokens",
+    "computes_on_cpu",
     "configuration",
     "keep_adapters_apart",
     "language_model",

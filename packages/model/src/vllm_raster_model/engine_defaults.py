@@ -9,6 +9,7 @@ from vllm.platforms import current_platform
 from vllm.triton_utils import HAS_TRITON
 
 from vllm_raster_model.engine import VllmConfig, logger
+from vllm_raster_model.engine_executor import use_processor
 from vllm_raster_model.errors import RasterModelError
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class ServingDefaults(VerifyAndUpdateConfig):
 
     @classmethod
     def verify_and_update_config(cls, vllm_config: VllmConfig) -> None:
-        """Sets the cache of keys and values on a CPU, unless it is set.
+        """On a CPU, sets the cache of keys and values, unless it is set, and the threads.
 
         vLLM's CPU worker would refuse to start wherever 92 % of the memory are not free.
 
@@ -59,6 +60,8 @@ class ServingDefaults(VerifyAndUpdateConfig):
         cache = vllm_config.cache_config
         if current_platform.is_cpu() and cache.kv_cache_memory_bytes is None:
             cache.kv_cache_memory_bytes = cls.cpu_cache_bytes
+        if current_platform.is_cpu():
+            use_processor(vllm_config)
 
 
 class PlainServingDefaults(ServingDefaults):

@@ -1,8 +1,9 @@
 """The third part of the seam: what is asked of the engine, looked at before it is handed over.
 
 A pooler must not raise, or the engine ends. So what it could answer with nothing only, because it
-is asked for the map of an image that is not there, is refused in front of the engine, where an
-error reaches the one who asked. Written for vLLM 0.32, read against 0.33.
+is asked for the map of an image that is not there, or for class ids of what has none, is refused
+in front of the engine, where an error reaches the one who asked. Written for vLLM 0.32, read
+against 0.33.
 """
 
 from typing import Any
@@ -11,26 +12,29 @@ from vllm.v1.engine.input_processor import InputProcessor
 
 from vllm_raster_model.config import RasterConfig
 from vllm_raster_model.errors import ImageItemError
+from vllm_raster_model.sent import ANSWERS
 
 
-def check_images_asked_for() -> None:
-    """Has prompts without the image whose map is asked for refused; may be called twice."""
+def check_what_is_asked_for() -> None:
+    """Has prompts refused that ask for what there is not; may be called twice."""
     process = InputProcessor.process_inputs
     if process.__module__ == __name__:
         return
 
     def process_inputs(self: InputProcessor, *args: Any, **kwargs: Any) -> Any:
         request = process(self, *args, **kwargs)
-        if isinstance(self.model_config.hf_config, RasterConfig) and request.pooling_params:
+        config = self.model_config.hf_config
+        if isinstance(config, RasterConfig) and request.pooling_params:
             images = [one for one in request.mm_features or () if one.modality == "image"]
             asked = request.pooling_params.extra_kwargs or {}
-            _check(len(images), asked)
+            _check_image(len(images), asked)
+            _check_answer(config.contract.output.kind, asked)
         return request
 
     InputProcessor.process_inputs = process_inputs
 
 
-def _check(images: int, asked: dict[str, Any]) -> None:
+def _check_image(images: int, asked: dict[str, Any]) -> None:
     if not images:
         raise ImageItemError(
             "The prompt has no image to map: put one, or a list of them, into "
@@ -41,4 +45,14 @@ def _check(images: int, asked: dict[str, Any]) -> None:
         raise ImageItemError(
             f"PoolingParams.extra_kwargs asks for the image {number!r}, but those of the prompt "
             f"are counted from 0 to {images - 1}"
+        )
+
+
+def _check_answer(kind: str, asked: dict[str, Any]) -> None:
+    answer = asked.get("answer", "scores")
+    known = ANSWERS if kind == "classes" else ANSWERS[:1]
+    if answer not in known:
+        raise ImageItemError(
+            f"PoolingParams.extra_kwargs asks for the answer {answer!r}, but a checkpoint that "
+            f"gives {kind} has {', '.join(map(repr, known))}"
         )

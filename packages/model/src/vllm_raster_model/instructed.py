@@ -157,9 +157,11 @@ class InstructedRasterForImageToImage(nn.Module, SupportsMultiModal, SupportsLoR
         given = dict(weights)
         theirs = {name: one for name, one in given.items() if name.startswith(_LANGUAGE_MODEL)}
         ours = {name: one for name, one in given.items() if name not in theirs}
-        return load_strictly(self, ours.items(), apart=_LANGUAGE_MODEL) | load_language_model(
+        loaded = load_strictly(self, ours.items(), apart=_LANGUAGE_MODEL) | load_language_model(
             self.language_model, theirs, self.config.text_config, _LANGUAGE_MODEL
         )
+        self.predictor.settle_precision()
+        return loaded
 
     def _decode(self, states: torch.Tensor) -> torch.Tensor:
         """From what `forward` gives for cells to their blocks of output."""

@@ -1,11 +1,12 @@
 """How vLLM sees an image item: how many tokens it is, how it is prepared, where it stands."""
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import torch
 from transformers import BatchFeature
 
 from vllm_raster_model.config import RasterConfig
@@ -242,7 +243,9 @@ class RasterMultiModalProcessor(BaseMultiModalProcessor[RasterProcessingInfo]):
         def grid(index: int) -> PromptUpdateDetails:
             width, height = mm_items.get_items("image", RasterItems).get_image_size(index)
             tokens = config.image_tokens(height, width)
-            return PromptUpdateDetails.select_token_id(tokens, config.image_token_id)
+            # As `select_token_id` would, which looks at every token of every window again.
+            mask = _cell_mask(tuple(tokens), config.image_token_id)
+            return PromptUpdateDetails(tokens, lambda _: mask)
 
         return [
             PromptReplacement("image", target=[config.image_token_id], replacement=grid),
@@ -256,6 +259,11 @@ class RasterMultiModalProcessor(BaseMultiModalProcessor[RasterProcessingInfo]):
         """
         answer = self.info.get_hf_config().answer_token_id
         return prompt if answer is None else [*prompt, answer]
+
+
+@lru_cache(maxsize=64)
+def _cell_mask(tokens: tuple[int, ...], cell_token_id: int) -> torch.Tensor:
+    return torch.tensor(tokens) == cell_token_id
 
 
 def _refuse_touching(places: Sequence[PlaceholderRange]) -> None:

@@ -14,6 +14,7 @@ from vllm_raster_model.engine import (
     VllmConfig,
     VllmLayers,
     attn_type,
+    computes_on_cpu,
     configuration,
     merge_cells,
 )
@@ -24,6 +25,7 @@ from vllm_raster_model.multimodal import (
 )
 from vllm_raster_model.pooler import MapPooler
 from vllm_raster_model.predictor import WindowPredictor, predicted_cells
+from vllm_raster_model.threads import AllThreads
 from vllm_raster_model.tokenizer import IMAGE_TOKEN
 from vllm_raster_model.weights import load_strictly
 
@@ -53,6 +55,8 @@ class RasterForImageToImage(nn.Module, IsAttentionFree, SupportsMultiModal):
         name = f"{prefix}.predictor" if prefix else "predictor"
         with self._mark_tower_model(vllm_config, "image"):
             self.predictor = WindowPredictor(self.config, VllmLayers(), prefix=name)
+        if computes_on_cpu():
+            self.predictor.computing = AllThreads(torch.get_num_threads())
         self.pooler = MapPooler(self.config)
 
     def get_language_model(self) -> nn.Module:
@@ -110,4 +114,6 @@ class RasterForImageToImage(nn.Module, IsAttentionFree, SupportsMultiModal):
         Raises:
             WeightsError: One is missing, unknown or of the wrong shape.
         """
-        return load_strictly(self, weights)
+        loaded = load_strictly(self, weights)
+        self.predictor.settle_precision()
+        return loaded

@@ -8,6 +8,7 @@ import torch
 from vllm_raster_model.config import RasterConfig
 from vllm_raster_model.engine import AllPool, Pooler, PoolingMetadata, PoolingParamsUpdate
 from vllm_raster_model.grid import Grid
+from vllm_raster_model.sent import sent
 
 Decode = Callable[[torch.Tensor], torch.Tensor]
 """From the hidden states of cells to their blocks of output."""
@@ -16,7 +17,8 @@ Decode = Callable[[torch.Tensor], torch.Tensor]
 class MapPooler(Pooler):
     """Gives the map of an image of each prompt.
 
-    It is the last one, or that which `PoolingParams.extra_kwargs["image"]` asks for by number.
+    It is the last one, or that which `PoolingParams.extra_kwargs["image"]` asks for by number;
+    its scores, or what `extra_kwargs["answer"]` asks for of them, see `sent.py`.
 
     The task is `token_classify`, the one that both of vLLM's model runners accept and that sees
     the hidden state of every token; those of a prompt that came in chunks are collected.
@@ -26,7 +28,7 @@ class MapPooler(Pooler):
         super().__init__()
         self.config = config
         # A function and no module, or its weights would have two names.
-        self.decode = decode or (lambda states: states)
+        self.decode = decode
         self.all_tokens = AllPool()
 
     def get_supported_tasks(self) -> Set[str]:
@@ -47,10 +49,11 @@ class MapPooler(Pooler):
             pooling_metadata: Says which tokens are whose.
 
         Returns:
-            One (channels, height, width) a prompt, padded to whole cells; None where its last
-            chunk is still to come; an empty one where it has no image, as in trial runs, where
-            its tokens are not those of whole images, or where a part of it was not read but
-            taken from the cache of prefixes: an error here would stop the engine.
+            One (channels, height, width) a prompt, padded to whole cells, or (1, height, width)
+            of class ids; None where its last chunk is still to come; an empty one where it has
+            no image, as in trial runs, where its tokens are not those of whole images, or where
+            a part of it was not read but taken from the cache of prefixes: an error here would
+            stop the engine.
         """
         prompts = pooling_metadata.get_prompt_token_ids_cpu()
         _forget_what_is_read_again(pooling_metadata)
@@ -74,8 +77,11 @@ class MapPooler(Pooler):
         if type(number) is not int or number not in range(len(grids)):
             return states.new_zeros((channels, 0, 0))
         place, grid = grids[number]
-        cells = states[place].view(grid.rows, grid.columns + 1, -1)[:, :-1].flatten(0, 1)
-        return grid.map_of(self.decode(cells), channels, contract.cell_block)
+        cells = states[place].view(grid.rows, grid.columns + 1, -1)[:, :-1]
+        if self.decode is not None:
+            cells = self.decode(cells.flatten(0, 1))
+        # Chosen before it is laid out, for ids are the fewer to move.
+        return grid.laid_out(sent(grid.blocks_of(cells, channels), asked.get("answer")))
 
 
 def _forget_what_is_read_again(pooling_metadata: PoolingMetadata) -> None:

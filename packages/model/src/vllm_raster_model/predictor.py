@@ -1,7 +1,9 @@
 """From raw windows to maps: what both served classes and the PyTorch model share."""
 
+import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -10,12 +12,26 @@ from torch import nn
 from vllm_raster_model.config import RasterConfig
 from vllm_raster_model.networks import Layers, build_network
 from vllm_raster_model.normalisation import Normaliser, pad_to, pad_to_grid
+from vllm_raster_model.precision import settle_precision
+
+logger = logging.getLogger("vllm.raster.model")
+
+PIXELS_AT_ONCE = 256 * 256
+"""That a CPU computes in one call, of all dates: four windows of 128 × 128, one from 256 × 256 on.
+
+By benchmarks/batching.py: fewer leave the cost of each call in sight, more leave the caches; twice
+as many lose up to 15 %, for a light network up to 50 %. On other devices there is no such limit
+beside the engine's budget, which bounds the memory that a batch takes.
+"""
 
 
 class WindowPredictor(nn.Module):
     """Normalises, pads and maps windows of any sizes, equal ones together.
 
     Its parameters are the network's, under `network.`.
+
+    Attributes:
+        computing: What holds while the network computes, and not around it.
     """
 
     def __init__(self, config: RasterConfig, layers: Layers, prefix: str = "") -> None:
@@ -27,6 +43,17 @@ class WindowPredictor(nn.Module):
             config.vision_config, config.contract, layers, name, config.image_channels
         )
         self.takes_any_size = getattr(self.network, "takes_any_size", False)
+        self.computing: AbstractContextManager[object] = nullcontext()
+        self._devices = layers.parallel_size
+
+    def settle_precision(self) -> None:
+        """Chooses in which type the network computes, once its weights are loaded, and says so.
+
+        Raises:
+            ContractError: A type is asked for that is none, or that it cannot compute in.
+        """
+        chosen = settle_precision(self.network, self.config.contract, self._devices)
+        logger.info("%s", chosen)
 
     def forward(
         self,
@@ -50,11 +77,13 @@ class WindowPredictor(nn.Module):
         maps: list[torch.Tensor | None] = [None] * len(pixel_values)
         for indices in self._alike(pixel_values):
             inputs = [self._prepare(pixel_values[i], valid[i]) for i in indices]
-            scores = self.network(
-                torch.cat(inputs) if len(inputs) > 1 else inputs[0],
-                torch.stack([temporal_coords[i] for i in indices]).to(self._device),
-                torch.stack([location_coords[i] for i in indices]).to(self._device),
+            dates, places = (
+                torch.stack([one[i] for i in indices]).to(self._device)
+                for one in (temporal_coords, location_coords)
             )
+            pixels = torch.cat(inputs) if len(inputs) > 1 else inputs[0]
+            with self.computing:
+                scores = self.network(pixels, dates, places)
             for i, one in zip(indices, scores.float(), strict=True):
                 grid = self.config.grid(*pixel_values[i].shape[-2:])
                 maps[i] = pad_to_grid(one, grid, self.config.contract.cell_block)
@@ -65,11 +94,20 @@ class WindowPredictor(nn.Module):
         return next(self.network.parameters()).device
 
     def _alike(self, windows: Sequence[torch.Tensor]) -> list[list[int]]:
-        """Groups the windows that have the same shape as the network is given them."""
-        groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
+        """Groups the windows that have the same shape as the network is given them.
+
+        A group is as large as the device computes well in one call.
+        """
+        groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
         for i, window in enumerate(windows):
             groups[(*window.shape[:2], *self._size(*window.shape[-2:]))].append(i)
-        return list(groups.values())
+        on_cpu = self._device.type == "cpu"
+        return [
+            indices[first : first + most]
+            for (_, frames, height, width), indices in groups.items()
+            for most in [windows_at_once(frames * height * width) if on_cpu else len(indices)]
+            for first in range(0, len(indices), most)
+        ]
 
     def _prepare(self, pixels: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
         mask = valid.to(self._device)[None] if valid.numel() else None
@@ -86,6 +124,11 @@ class WindowPredictor(nn.Module):
             return max(height, tile.minimum or 1), max(width, tile.minimum or 1)
         grid = self.config.grid(height, width)
         return grid.rows * tile.multiple_of, grid.columns * tile.multiple_of
+
+
+def windows_at_once(pixels: int) -> int:
+    """How many windows of so many pixels, of all dates, a CPU computes in one call."""
+    return max(1, PIXELS_AT_ONCE // pixels)
 
 
 def predicted_cells(predictor: WindowPredictor, fields: Mapping[str, Any]) -> list[torch.Tensor]:

@@ -128,10 +128,9 @@ class InstructedRasterForImageToImage(PreTrainedModel):
         grids = [config.grid(*window.shape[-2:]) for window in pixel_values]
         features = [grid.cells_of(one) for grid, one in zip(grids, maps, strict=True)]
         states = self._states(input_ids, features)
-        block = config.contract.tile.multiple_of
         channels = config.contract.output.channels
         return [
-            grid.map_of(self.head.logits(state, feature), channels, block)
+            grid.map_of(self.head.logits(state, feature), channels)
             for grid, state, feature in zip(grids, states, features, strict=True)
         ]
 

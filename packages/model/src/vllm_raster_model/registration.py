@@ -54,7 +54,8 @@ def _register_with_vllm() -> None:
         load_weights_with,
         read_configurations_with,
     )
-    from vllm_raster_model.engine_requests import check_images_asked_for
+    from vllm_raster_model.engine_requests import check_what_is_asked_for
+    from vllm_raster_model.precision import SWITCH as PRECISION_SWITCH
     from vllm_raster_model.unconverted import (
         FOREIGN_ARCHITECTURE,
         SWITCH,
@@ -71,8 +72,9 @@ def _register_with_vllm() -> None:
             ModelRegistry.register_model(architecture, path)
         plain = architecture == "RasterForImageToImage"
         MODELS_CONFIG_MAP[architecture] = PlainOrUnconvertedDefaults if plain else ServingDefaults
-    check_images_asked_for()
-    know_variable(SWITCH)
+    check_what_is_asked_for()
+    for variable in (SWITCH, PRECISION_SWITCH):
+        know_variable(variable)
     read_configurations_with(UnconvertedConfigParser)
     load_weights_with(UnconvertedLoader)
     if is_served_here():

@@ -11,6 +11,7 @@ from vllm_raster_model.checkpoints.sources import Source
 from vllm_raster_model.checkpoints.terratorch import terratorch_facts
 from vllm_raster_model.config import RasterConfig
 from vllm_raster_model.errors import ContractError, RasterModelError
+from vllm_raster_model.overlays import laid_over
 
 _KEYS = {
     "bands": ("input", "bands"),
@@ -64,14 +65,14 @@ class UnconvertedConfig(RasterConfig):
     def _lay_over(self, said: Any) -> None:
         self.__dict__.pop("contract", None)
         try:
-            self.said = _laid_over(self.said, _parts_of(said))
+            self.said = laid_over(self.said, _parts_of(said))
             facts = self.facts()
             if missing := facts.missing():
                 raise ContractError(_asked_for(missing))
             whole = facts.config()
-            block = _laid_over(whole.raster or {}, self.said)
+            block = laid_over(whole.raster or {}, self.said)
             block["tile"]["size"] = whole.contract.tile.size  # made to fit the cells
-            super().__setattr__("raster", block)
+            self.__dict__["raster"] = block  # the whole, to be laid over nothing
             self.vision_config, self.dtype = whole.vision_config, whole.dtype
             self._derive()
             self.problem, self.notes = None, facts.notes
@@ -101,7 +102,7 @@ def _parts_of(said: Any) -> dict[str, Any]:
     """A part of a `raster` block, as far as it is read before the whole is checked."""
     parts = said if isinstance(said, Mapping) else {"": said}
     for name, part in parts.items():
-        if name != "version" and not isinstance(part, Mapping):
+        if name not in ("version", "compute_dtype") and not isinstance(part, Mapping):
             where = f"raster.{name}".rstrip(".")
             raise ContractError(f"{where} must hold keys and values, got {part!r}")
     given = dict(parts.get("input", {}))
@@ -137,15 +138,3 @@ def _asked_for(missing: list[str]) -> str:
         f"config.json does not say all that is needed. Missing: {keys}. Say it when serving, "
         f"--hf-overrides '{overrides}', or when converting, {' '.join(f'{o} …' for o in missing)}"
     )
-
-
-def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Merges nested mappings; where both have a value, the one above counts."""
-    merged = dict(below)
-    for name, value in above.items():
-        known = merged.get(name)
-        if isinstance(known, Mapping) and isinstance(value, Mapping):
-            merged[name] = _laid_over(known, value)
-        else:
-            merged[name] = value
-    return merged

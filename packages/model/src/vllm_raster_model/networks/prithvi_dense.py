@@ -138,6 +138,9 @@ class PrithviDense(nn.Module):
     """Windows of bands and dates in, a score for each channel and output pixel out."""
 
     config_class = PrithviDenseConfig
+    short_parts = ("encoder.blocks", "decoder")
+    """Nearly all of the work. What is first and last computed, where rounding shows most, and the
+    necks, which pass it on to every pixel, stay in float32, and so does the sum of the blocks."""
 
     def __init__(
         self,
@@ -226,7 +229,7 @@ class PrithviDense(nn.Module):
         grid = (padded[0] // self.patch_size, padded[1] // self.patch_size)
         for neck in self.neck:
             features = neck(features, grid)
-        scores = self.decoder(features)
+        scores = self.decoder(features).float()
         if self.head is not None:
             scores = self.head(scores)
         if self.rescale and scores.shape[-2:] != padded:
