@@ -189,10 +189,9 @@ def contestants(
     subprocess.run(command, check=True, stdout=sys.stderr)
     theirs = Path(options.terratorch_python).absolute().with_name("vllm")
     ours = Path(options.python).absolute().with_name("vllm")
-    share: tuple[str, ...] = ()
+    flags = THEIR_FLAGS
     if options.memory_share is not None:
-        share = ("--gpu-memory-utilization", str(options.memory_share))
-    flags = THEIR_FLAGS + share
+        flags += ("--gpu-memory-utilization", str(options.memory_share))
     ways: dict[str, list[Contestant]] = {
         "documented": [
             TerraTorch("terratorch", source, theirs, ASKS[1:], flags, ALONE),
