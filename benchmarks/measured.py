@@ -43,7 +43,7 @@ def processor_seconds(group: int) -> dict[str, float]:
 
 
 class PeakMemory:
-    """The most memory that a server's processes held together, looked at twice a second.
+    """The most memory that a server's processes held together, looked at ten times a second.
 
     Memory that processes share counts once (PSS).
     """
@@ -61,7 +61,7 @@ class PeakMemory:
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._ended.wait(0.5):
+        while not self._ended.wait(0.1):
             self.peak = max(self.peak, self._now())
 
     def _now(self) -> int:

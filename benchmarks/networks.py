@@ -55,7 +55,7 @@ class LightConfig(PreTrainedConfig):
 
     model_type = "benchmark_light"
 
-    def __init__(self, width: int = 32, **kwargs: Any) -> None:
+    def __init__(self, width: int = 40, **kwargs: Any) -> None:
         self.width = width
         super().__init__(**kwargs)
 

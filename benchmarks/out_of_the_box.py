@@ -67,7 +67,7 @@ class Contender:
 
     def map(self) -> None:
         """Maps the scene once."""
-        data = {"data": "scene.tif", "data_format": "path"}
+        data = {"data": "scene.tif", "data_format": "path", "overlap": 0}
         used, begin = processor_seconds(self.server.group), time.perf_counter()
         response = httpx.post(f"{self.server.url}/pooling", json={"data": data}, timeout=3600)
         response.raise_for_status()

@@ -71,25 +71,37 @@ def table(figures: dict[str, dict[str, float]]) -> Table:
     return made
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("questions", nargs="*", choices=[[], *QUESTIONS], default=[])
-    asked = parser.parse_args().questions or QUESTIONS
-    answers = {question: answer(question) for question in asked}
-    figures = {question: one for question, one in answers.items() if one is not None}
+def earlier() -> dict[str, dict[str, float]]:
+    """What earlier runs found, so that one question can be asked again alone."""
+    file = RESULTS / "latest.json"
+    return dict(json.loads(file.read_text())["questions"]) if file.exists() else {}
+
+
+def write(figures: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+    """Writes all figures as json, those that are promised first."""
     flat = {name: value for one in figures.values() for name, value in one.items()}
-    RESULTS.mkdir(exist_ok=True)
     written = {
         **{name: flat[name] for name in HEADLINES if name in flat},
         "machine": {"processor": platform.machine(), "cores": os.cpu_count()},
         "questions": figures,
     }
+    RESULTS.mkdir(exist_ok=True)
     (RESULTS / "latest.json").write_text(json.dumps(written, indent=1) + "\n")
+    return figures
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("questions", nargs="*", choices=[[], *QUESTIONS], default=[])
+    asked = parser.parse_args().questions or QUESTIONS
+    answers = {question: answer(question) for question in asked}
+    new = {question: one for question, one in answers.items() if one is not None}
+    figures = write({**({} if len(asked) == len(QUESTIONS) else earlier()), **new})
     made = table(figures)
     Console().print(made)
     with (RESULTS / "latest.txt").open("w") as file:
         Console(file=file, width=120).print(made)
-    failed = sorted(set(answers) - set(figures))
+    failed = sorted(set(answers) - set(new))
     if failed:
         print(f"These gave no answer: {', '.join(failed)}", file=sys.stderr)
     return len(failed)

@@ -67,7 +67,7 @@ def compared(checkpoint: Path, side: int, small: int, seconds: float) -> dict[st
     with tempfile.TemporaryDirectory() as folder:
         scenes = Path(folder)
         for name, length in (("large", side), ("small", small), ("first", TILE)):
-            (scenes / f"{name}.tif").write_bytes(large_scene(length))
+            (scenes / f"{name}.tif").write_bytes(large_scene(length, "none"))
         before = bare(checkpoint, seconds)
         one = Served(checkpoint, scenes)
         with one.server:
@@ -101,7 +101,7 @@ def heavy(folder: Path, size: str, seconds: float) -> dict[str, float]:
     begin = time.perf_counter()
     subprocess.run([*command, source, checkpoint], check=True, stdout=sys.stderr)
     converted = time.perf_counter() - begin
-    figures = compared(checkpoint, 4 * TILE, 2 * TILE, seconds)
+    figures = compared(checkpoint, 4 * TILE, TILE, seconds)
     return {"convert_s": converted, **figures}
 
 
