@@ -131,7 +131,7 @@ def _entry(data: bytearray, chance: random.Random) -> None:
             number %= 2 ** (8 * struct.calcsize(form))
             where = at + 4 if part == 2 else at + 4 + struct.calcsize(word)
             struct.pack_into(f"{order}{word if part == 2 else form}", data, where + shift, number)
-    except (struct.error, IndexError):
+    except (struct.error, IndexError, OverflowError):
         _bytes(data, chance)
 
 
