@@ -133,7 +133,7 @@ KINDS = {"light": (light, 8 * TILE), "heavy": (heavy, 2 * TILE)}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=sorted(KINDS))
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--all", action="store_true", help="all settings: some five minutes")
     parser.add_argument("--settings", nargs="+", choices=sorted(FEW | MORE), help="these only")
     options = parser.parse_args()
