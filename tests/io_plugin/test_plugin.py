@@ -119,9 +119,20 @@ class TestRequests:
     def test_the_pooling_task_is_one_that_every_runner_has(self) -> None:
         processor = make_processor()
         assert processor.merge_pooling_params().task == "token_classify"
-        params = PoolingParams(task="embed")
-        assert processor.merge_pooling_params(params) is params
-        assert params.task == "token_classify"
+        params = PoolingParams(task="embed", extra_kwargs={"image": 1})
+        merged = processor.merge_pooling_params(params)
+        assert (merged.task, merged.extra_kwargs) == ("token_classify", {"image": 1})
+
+    def test_the_same_parameters_serve_requests_that_need_more(self) -> None:
+        processor, params = make_processor(), PoolingParams()
+        told = []
+        for product in ("classes", "logits"):
+            wanted = request(make_raster()).model_copy(
+                update={"blending": "none", "product": product}
+            )
+            processor.pre_process(wanted)
+            told.append(processor.merge_pooling_params(params).extra_kwargs)
+        assert told == [{"answer": "ids"}, None]
 
 
 class TestPriority:

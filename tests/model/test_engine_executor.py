@@ -9,7 +9,7 @@ import torch
 
 from vllm_raster_model import engine_executor
 from vllm_raster_model.engine_executor import EngineProcessExecutor, use_processor
-from vllm_raster_model.threads import BIND, RESERVED, THREADS
+from vllm_raster_model.threads import BIND, RESERVED, THREADS, AllThreads
 
 from .serving import Serving, engine_config
 
@@ -46,6 +46,16 @@ def test_keeps_the_process_that_is_asked_for() -> None:
 def test_leaves_several_workers_alone() -> None:
     assert made("mp", workers=2) == "mp"
     assert BIND not in os.environ
+
+
+def test_threads_are_switched_in_a_process_of_its_own_only(
+    prithvi: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else they would be left at one in the process of whoever made the engine."""
+    assert isinstance(prithvi.build().predictor.computing, AllThreads)
+    parallel = prithvi.vllm_config.parallel_config
+    monkeypatch.setattr(parallel, "distributed_executor_backend", "uni")
+    assert not isinstance(prithvi.build().predictor.computing, AllThreads)
 
 
 def test_leaves_its_maker_s_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:

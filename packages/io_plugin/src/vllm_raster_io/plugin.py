@@ -36,8 +36,6 @@ from vllm_raster_io.requests import RasterRequest
 from vllm_raster_io.settings import Settings
 
 _DIGITS = "0123456789abcdef"
-_asked: ContextVar[Mapping[str, str]] = ContextVar("asked")
-"""What the model is asked for by the request that was processed last in this task or thread."""
 _FETCHES = 8
 """How many requests may fetch files at once; more of them wait, and hold up no others."""
 
@@ -74,6 +72,9 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
         self._pending = PendingJobs(digits)
         self._takes_priorities = takes_priorities(vllm_config)
         self._access = Access(settings)
+        # What the model is asked for by the request that this task or thread is about; not of the
+        # module, for the request of another checkpoint may need more.
+        self._asked: ContextVar[Mapping[str, str]] = ContextVar("asked")
         # Apart from all others, for a slow host keeps a thread busy.
         self._fetchers = ThreadPoolExecutor(_FETCHES, "raster-fetch")
 
@@ -117,13 +118,16 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
     def merge_pooling_params(self, params: PoolingParams | None = None) -> PoolingParams:
         """Sets the pooling task (`validate_or_generate_params` in the guides).
 
-        After `pre_process` or `pre_process_async` in the same task or thread, as vLLM calls it, it
-        also asks for the least that this request's map can be made of, see `Job.asked`: of
-        parameters for several requests it is to be called for each. Before, it asks for scores.
+        Between `pre_process` or `pre_process_async` and their counterpart in the same task or
+        thread, as vLLM calls it, it also asks for the least that this request's map can be made
+        of, see `Job.asked`. Otherwise it asks for scores.
+
+        Returns:
+            New parameters: those given may be for other requests, too, which need more.
         """
-        params = params or PoolingParams()
+        params = PoolingParams() if params is None else params.clone()
         params.task = POOLING_TASK
-        if asked := _asked.get(None):
+        if asked := self._asked.get({}):
             params.extra_kwargs = {**(params.extra_kwargs or {}), **asked}
         return params
 
@@ -162,6 +166,7 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
         Raises:
             ServingError: The outputs are not those of one request.
         """
+        self._asked.set({})
         job = self._pending.take([one.prompt_token_ids for one in model_output])
         try:
             return job.answer(map(_taken, model_output), request_id)
@@ -200,6 +205,7 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
         Raises:
             ServingError: The outputs are not those of one request.
         """
+        self._asked.set({})
         outputs: dict[int, PoolingRequestOutput] = {}
         async for i, one in model_output:
             outputs[i] = one
@@ -229,7 +235,7 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
             )
 
     def _prompts(self, job: Job) -> list[PromptType]:
-        _asked.set(job.asked)
+        self._asked.set(job.asked)
         token_ids = [*self._opening(job.instruction), *self._pending.add(job)]
         return [
             {

@@ -70,7 +70,6 @@ from vllm.multimodal.processing import (
     TimingContext,
 )
 from vllm.multimodal.processing.processor import PromptIndex
-from vllm.platforms import current_platform
 from vllm.v1.pool.metadata import PoolingMetadata
 
 from vllm_raster_model.errors import RasterModelError
@@ -213,11 +212,6 @@ def batch_tokens(vllm_config: VllmConfig) -> int:
     return int(vllm_config.scheduler_config.max_num_batched_tokens)
 
 
-def computes_on_cpu() -> bool:
-    """Whether vLLM's models compute on the processor."""
-    return bool(current_platform.is_cpu())
-
-
 def configuration(vllm_config: VllmConfig) -> Any:
     """The checkpoint's own configuration."""
     return vllm_config.model_config.hf_config
@@ -262,7 +256,6 @@ __all__ = [
     "VllmLayers",
     "attn_type",
     "batch_tokens",
-    "computes_on_cpu",
     "configuration",
     "keep_adapters_apart",
     "language_model",

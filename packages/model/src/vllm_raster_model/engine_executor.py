@@ -39,6 +39,11 @@ class EngineProcessExecutor(UniProcExecutor):
         logger.info("Computing in the engine's process; threads: %d.", torch.get_num_threads())
 
 
+def has_process(vllm_config: VllmConfig) -> bool:
+    """Whether the network has a process of the executor above, whose threads are its alone."""
+    return vllm_config.parallel_config.distributed_executor_backend is EngineProcessExecutor
+
+
 def use_processor(vllm_config: VllmConfig) -> None:
     """Has all of a CPU used by an engine of one worker, in as few processes as can be.
 

@@ -3,7 +3,7 @@
 import os
 import platform
 import resource
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,9 +101,10 @@ def processor_quota(
     return min(found, default=None)
 
 
-def _each(root: Path, path: str, name: str, read: object) -> Iterable[float]:
+def _each(
+    root: Path, path: str, name: str, read: Callable[[Path], float | None]
+) -> Iterator[float]:
     """The limit of a group and of all above it; inside a container the path may not be there."""
-    assert callable(read)
     group = root / path.strip("/")
     for folder in (group, *group.parents):
         if (folder / name).is_file() and (quota := read(folder / name)) is not None:

@@ -14,10 +14,10 @@ from vllm_raster_model.engine import (
     VllmConfig,
     VllmLayers,
     attn_type,
-    computes_on_cpu,
     configuration,
     merge_cells,
 )
+from vllm_raster_model.engine_executor import has_process
 from vllm_raster_model.multimodal import (
     RasterDummyInputs,
     RasterMultiModalProcessor,
@@ -55,7 +55,7 @@ class RasterForImageToImage(nn.Module, IsAttentionFree, SupportsMultiModal):
         name = f"{prefix}.predictor" if prefix else "predictor"
         with self._mark_tower_model(vllm_config, "image"):
             self.predictor = WindowPredictor(self.config, VllmLayers(), prefix=name)
-        if computes_on_cpu():
+        if has_process(vllm_config):
             self.predictor.computing = AllThreads(torch.get_num_threads())
         self.pooler = MapPooler(self.config)
 

@@ -58,22 +58,29 @@ def choose_threads(
 
 
 def threads_used(cores: Sequence[int], quota: float | None, environment: Mapping[str, str]) -> int:
-    """How many threads will compute in an engine of one worker; arguments as above."""
+    """How many threads will compute in a worker; arguments as above.
+
+    What is bound to cores that cannot be read counts as all: vLLM will say what is wrong with it.
+    """
     known = {**environment, **choose_threads(cores, quota, environment).variables}
     bound = known.get(BIND) or "auto"
     if bound == "nobind":
         given = known.get(THREADS, "")
         return int(given) if given.isdigit() else len(cores)
     if bound != "auto":
-        return sum(_length(part) for part in bound.split(","))
+        # Of several workers, each with cores of its own, the first.
+        lengths = [_length(part) for part in bound.partition("|")[0].split(",")]
+        return len(cores) if None in lengths else sum(filter(None, lengths))
     reserved = known.get(RESERVED, "")
     # vLLM's own rule: one core for the server, unless there is no other.
     return max(len(cores) - (int(reserved) if reserved.isdigit() else 1), 1)
 
 
-def _length(part: str) -> int:
+def _length(part: str) -> int | None:
     """Of `3` or `2-5`."""
-    first, _, last = part.partition("-")
+    first, dash, last = part.strip().partition("-")
+    if not first.isdigit() or (dash and not last.isdigit()):
+        return None
     return int(last or first) - int(first) + 1
 
 
