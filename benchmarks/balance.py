@@ -5,8 +5,6 @@ such that half of a scene's pixels are of the other.
 """
 
 import argparse
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -18,11 +16,6 @@ from vllm_raster_model.pytorch import RasterForImageToImage
 from vllm_raster_model.registration import register_with_transformers
 
 _BIAS = "model.head.head.2.bias"
-
-
-def convert(source: Path, checkpoint: Path) -> None:
-    command = [Path(sys.executable).with_name("vllm-raster-model"), "convert"]
-    subprocess.run([*command, source, checkpoint], check=True, stdout=sys.stderr)
 
 
 def offset(checkpoint: Path, scene: Path) -> torch.Tensor:
@@ -50,12 +43,12 @@ def main() -> None:
     options = parser.parse_args()
     prithvi.make(options.source, options.size, options.tile)
     with tempfile.TemporaryDirectory() as folder:
-        convert(options.source, Path(folder) / "checkpoint")
+        prithvi.convert(options.source, Path(folder) / "checkpoint")
         wrong = offset(Path(folder) / "checkpoint", options.scene)
     stored = torch.load(options.source / "weights.pt", weights_only=True)
     stored["state_dict"][_BIAS][1] -= wrong
     torch.save(stored, options.source / "weights.pt")
-    convert(options.source, options.checkpoint)
+    prithvi.convert(options.source, options.checkpoint)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import time
 
 import torch
 
+from vllm_raster_model.allocation import keep_memory
 from vllm_raster_model.config import RasterConfig
 from vllm_raster_model.pytorch import RasterForImageToImage
 from vllm_raster_model.registration import register_with_transformers
@@ -41,7 +42,12 @@ def main() -> None:
     parser.add_argument("checkpoint")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--seconds", type=float, default=10.0, help="for each batch size")
+    parser.add_argument(
+        "--keep-memory", action="store_true", help="between two runs, as the served engine does"
+    )
     options = parser.parse_args()
+    if options.keep_memory and not keep_memory():
+        parser.error("this C library takes no such setting")
     register_with_transformers()
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     model = RasterForImageToImage.from_pretrained(options.checkpoint).eval()

@@ -28,14 +28,7 @@ LONGEST = 1.5
 def light() -> nn.Module:
     """A few convolutions, for six bands and two classes."""
     torch.manual_seed(0)
-    names = [{"name": name} for name in networks.CLASSES]
-    contract = RasterContract.parse(
-        {
-            "version": 1,
-            "input": {"bands": networks.BANDS},
-            "output": {"kind": "classes", "classes": names},
-        }
-    )
+    contract = RasterContract.parse(networks.raster())
     return networks.Light(networks.LightConfig(), contract, None, "", None)
 
 

@@ -13,10 +13,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import httpx
 import networks
 from counting import FOLDER, counted
-from measured import large_scene
+from measured import large_scene, mapped
 
 from vllm_raster_io import LocalServer
 
@@ -34,11 +33,7 @@ def bytes_per_tile(server: LocalServer, folder: Path, **fields: Any) -> dict[str
     """Of one request, by their way."""
     content = base64.b64encode(large_scene(TILES * TILE)).decode()
     before = counted(folder)
-    response = httpx.post(
-        f"{server.url}/pooling", json={"data": {"data": content, **fields}}, timeout=600
-    )
-    response.raise_for_status()
-    windows = int(response.json()["data"]["effective"]["windows"])
+    windows = mapped(server, {"data": content, **fields})
     return {way: (total - before[way]) / windows for way, total in counted(folder).items()}
 
 

@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,7 +42,7 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Contestant:
+class Contestant(ABC):
     """One of the two.
 
     Attributes:
@@ -60,18 +61,18 @@ class Contestant:
     flags: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
 
+    @abstractmethod
     def body(self, scene: Path, ask: Ask) -> bytes:
         """The request's body, json."""
-        raise NotImplementedError
 
     def ids(self, answer: Mapping[str, Any]) -> np.ndarray:
         """The map of an answer: a class id a pixel, (height, width)."""
         with rasterio.open(io.BytesIO(base64.b64decode(answer["data"]["data"]))) as dataset:
             return np.asarray(dataset.read(1))
 
+    @abstractmethod
     def tiles(self, answer: Mapping[str, Any], side: int, tile: int) -> int:
         """How many tiles the network computed."""
-        raise NotImplementedError
 
 
 class TerraTorch(Contestant):

@@ -15,12 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx
 import networks
 import numpy as np
 from matplotlib.figure import Figure
-from measured import PeakMemory
-from memory import write_scene
+from measured import PeakMemory, mapped, write_scene
 
 from vllm_raster_io import LocalServer
 
@@ -45,14 +43,9 @@ class Asked:
     def seconds(self, side: int, clients: int = 1, **options: Any) -> float:
         """How long so many clients wait who ask at the same time."""
         data = {"data": f"{side}.tif", "data_format": "path", "bands": self._bands, **options}
-        url = f"{self._server.url}/pooling"
-
-        def ask(_: int) -> None:
-            httpx.post(url, json={"data": data}, timeout=3600).raise_for_status()
-
         begin = time.perf_counter()
         with ThreadPoolExecutor(clients) as pool:
-            list(pool.map(ask, range(clients)))
+            list(pool.map(lambda _: mapped(self._server, data), range(clients)))
         return time.perf_counter() - begin
 
     def measure(self, side: int, clients: int = 1, **options: Any) -> tuple[float, float]:

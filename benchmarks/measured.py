@@ -1,29 +1,62 @@
-"""What several benchmarks measure with: a large scene, and what a server's processes take."""
+"""What several benchmarks measure with: large scenes, requests, what a server's processes take."""
 
+import json
 import threading
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import httpx
 import numpy as np
 import psutil
 import rasterio
 from rasterio.io import MemoryFile
+from rasterio.windows import Window
+
+from vllm_raster_io import LocalServer
 
 HERE = Path(__file__).resolve().parent
 SCENE = HERE.parent / "tests" / "data" / "six_bands" / "sentinel2_dry_valley_6band.tif"
+_BLOCK = 512
 
 
-def large_scene(side: int, compress: str = "deflate") -> bytes:
-    """The real scene of a dry valley, uint16 in six bands, repeated to so many rows and columns."""
-    with rasterio.open(SCENE) as dataset:
+def write_scene(path: Path | str, side: int, compress: str = "none", source: Path = SCENE) -> int:
+    """Writes a real scene, that of a dry valley, repeated to so many rows and columns.
+
+    Returns:
+        Bytes of its pixels: uint16, that scene's in six bands.
+    """
+    with rasterio.open(source) as dataset:
         pixels, profile = dataset.read(), dataset.profile
-    rows, columns = (-(-side // length) for length in pixels.shape[1:])
-    large = np.tile(pixels, (1, rows, columns))[:, :side, :side]
-    profile.update(width=side, height=side, compress=compress, tiled=True)
-    profile.update(blockxsize=256, blockysize=256)
+    profile.update(width=side, height=side, tiled=True, compress=compress, bigtiff="if_safer")
+    profile.update(blockxsize=_BLOCK, blockysize=_BLOCK)
+    with rasterio.open(path, "w", **profile) as target:
+        for row in range(0, side, _BLOCK):
+            rows = np.arange(row, min(row + _BLOCK, side)) % pixels.shape[1]
+            strip = pixels[:, rows][..., np.arange(side) % pixels.shape[2]]
+            target.write(strip, window=Window(0, row, side, len(rows)))
+    return side * side * len(pixels) * pixels.itemsize
+
+
+def large_scene(side: int, compress: str = "deflate", source: Path = SCENE) -> bytes:
+    """The same as a file in memory."""
     with MemoryFile() as memory:
-        with memory.open(**profile) as target:
-            target.write(large)
+        write_scene(memory.name, side, compress, source)
         return memory.read()
+
+
+def mapped(server: LocalServer, asked: Mapping[str, Any] | bytes) -> int:
+    """Has a server map a scene; gives the number of windows.
+
+    Args:
+        server: A running one.
+        asked: A request's `data`, or its whole body.
+    """
+    body = asked if isinstance(asked, bytes) else json.dumps({"data": asked}).encode()
+    kind = {"content-type": "application/json"}
+    response = httpx.post(f"{server.url}/pooling", content=body, headers=kind, timeout=3600)
+    response.raise_for_status()
+    return int(response.json()["data"]["effective"]["windows"])
 
 
 def processes_of(group: int) -> list[psutil.Process]:

@@ -16,33 +16,15 @@ from pathlib import Path
 
 import httpx
 import networks
-import numpy as np
-import rasterio
-from measured import SCENE, PeakMemory
-from rasterio.windows import Window
+from measured import PeakMemory, write_scene
 
 from vllm_raster_io import LocalServer
 
 SIDE = 10_980
 """Rows and columns of a Sentinel-2 tile at 10 m."""
 ALLOWED = 2.5
-_BLOCK = 512
 _PIECE = 3 << 20
 _SETTLED = 8.0
-
-
-def write_scene(path: Path, side: int) -> int:
-    """Writes the real scene of a dry valley, repeated, without compression; gives its bytes."""
-    with rasterio.open(SCENE) as dataset:
-        pixels, profile = dataset.read(), dataset.profile
-    profile.update(width=side, height=side, tiled=True, compress="none", bigtiff="if_safer")
-    profile.update(blockxsize=_BLOCK, blockysize=_BLOCK)
-    with rasterio.open(path, "w", **profile) as target:
-        for row in range(0, side, _BLOCK):
-            rows = np.arange(row, min(row + _BLOCK, side)) % pixels.shape[1]
-            strip = pixels[:, rows][..., np.arange(side) % pixels.shape[2]]
-            target.write(strip, window=Window(0, row, side, len(rows)))
-    return side * side * len(pixels) * pixels.itemsize
 
 
 def body(path: Path) -> Iterator[bytes]:

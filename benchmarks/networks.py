@@ -108,6 +108,22 @@ def installed(more: str = "") -> Iterator[None]:
                 os.environ["PYTHONPATH"] = before
 
 
+def raster(*, tile: int = 512, overlap: int = 0, bands: Sequence[str] = BANDS) -> dict[str, Any]:
+    """The `raster` block of such a network's checkpoint; see `make`."""
+    return {
+        "version": 1,
+        "input": {
+            "bands": list(bands),
+            "scale": 0.0001,
+            "mean": [0.1] * len(bands),
+            "std": [0.1] * len(bands),
+            "nodata_fill": 0.0,
+        },
+        "tile": {"size": tile, "multiple_of": CELL, "overlap": overlap},
+        "output": {"kind": "classes", "classes": [{"name": name} for name in CLASSES]},
+    }
+
+
 def make(
     folder: Path,
     model_type: str,
@@ -133,18 +149,7 @@ def make(
 
     torch.manual_seed(0)
     config = RasterConfig(
-        raster={
-            "version": 1,
-            "input": {
-                "bands": list(bands),
-                "scale": 0.0001,
-                "mean": [0.1] * len(bands),
-                "std": [0.1] * len(bands),
-                "nodata_fill": 0.0,
-            },
-            "tile": {"size": tile, "multiple_of": CELL, "overlap": overlap},
-            "output": {"kind": "classes", "classes": [{"name": name} for name in CLASSES]},
-        },
+        raster=raster(tile=tile, overlap=overlap, bands=bands),
         vision_config={"model_type": model_type},
     )
     model = RasterForImageToImage(config)

@@ -8,7 +8,6 @@ machines change their speed; of each the best round counts. Idle servers take no
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -16,10 +15,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx
 import networks
 import prithvi
-from measured import large_scene, processor_seconds
+from measured import mapped, processor_seconds, write_scene
 
 from vllm_raster_io import LocalServer
 
@@ -69,11 +67,9 @@ class Contender:
         """Maps the scene once."""
         data = {"data": "scene.tif", "data_format": "path", "overlap": 0}
         used, begin = processor_seconds(self.server.group), time.perf_counter()
-        response = httpx.post(f"{self.server.url}/pooling", json={"data": data}, timeout=3600)
-        response.raise_for_status()
+        tiles = mapped(self.server, data)
         took = time.perf_counter() - begin
         spent = sum(processor_seconds(self.server.group).values()) - sum(used.values())
-        tiles = response.json()["data"]["effective"]["windows"]
         self.rates.append(tiles / took)
         self.milliseconds.append(1000 * spent / tiles)
 
@@ -83,7 +79,7 @@ def compare(
 ) -> dict[str, Contender]:
     """Has each setting map a scene so many times, after once to warm up."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as servers:
-        (Path(folder) / "scene.tif").write_bytes(large_scene(side))
+        write_scene(Path(folder) / "scene.tif", side, "deflate")
         contenders = {}
         for name, setting in settings.items():
             one = Contender(checkpoint, Path(folder), setting)
@@ -112,11 +108,9 @@ def figures_of(kind: str, contenders: dict[str, Contender]) -> dict[str, float]:
 
 def heavy(folder: Path) -> Path:
     """A Prithvi, converted."""
-    source, checkpoint = folder / "terratorch", folder / "heavy"
-    prithvi.make(source, "tiny", TILE)
-    command = [Path(sys.executable).with_name("vllm-raster-model"), "convert"]
-    subprocess.run([*command, source, checkpoint], check=True, stdout=sys.stderr)
-    return checkpoint
+    prithvi.make(folder / "terratorch", "tiny", TILE)
+    prithvi.convert(folder / "terratorch", folder / "heavy")
+    return folder / "heavy"
 
 
 def light(folder: Path) -> Path:

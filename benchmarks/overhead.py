@@ -15,10 +15,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
 import networks
 import stages
-from measured import large_scene, processor_seconds
+from measured import mapped, processor_seconds, write_scene
 
 from vllm_raster_io import LocalServer
 
@@ -45,11 +44,7 @@ class Asked:
 
     def map(self, how: str) -> int:
         """Maps the scene; gives the number of its tiles."""
-        kind = {"content-type": "application/json"}
-        url = f"{self.server.url}/pooling"
-        response = httpx.post(url, content=self.bodies[how], headers=kind, timeout=3600)
-        response.raise_for_status()
-        return int(response.json()["data"]["effective"]["windows"])
+        return mapped(self.server, self.bodies[how])
 
     def milliseconds(self, how: str, times: int) -> dict[str, float]:
         """Processor time a tile of each process, the smallest of some requests."""
@@ -81,7 +76,7 @@ def main() -> None:
     figures: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as name, networks.installed():
         folder, checkpoint = Path(name).resolve(), Path(name).resolve() / "checkpoint"
-        (folder / "scene.tif").write_bytes(large_scene(options.side, "none"))
+        write_scene(folder / "scene.tif", options.side)
         networks.make(checkpoint, "benchmark_nothing", tile=TILE)
         with asked(checkpoint, folder) as one:
             for how in one.bodies:

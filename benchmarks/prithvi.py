@@ -5,6 +5,8 @@ What a network costs does not depend on its weights, so none have to be fetched.
 
 import argparse
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,12 @@ def make(folder: Path, size: str, tile: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(_config(SIZES[size], tile), indent=1))
     torch.save({"state_dict": _weights(size, tile)}, folder / "weights.pt")
+
+
+def convert(source: Path, checkpoint: Path) -> None:
+    """Converts what `make` wrote, as a user does."""
+    command = [Path(sys.executable).with_name("vllm-raster-model"), "convert"]
+    subprocess.run([*command, source, checkpoint], check=True, stdout=sys.stderr)
 
 
 def _config(facts: dict[str, Any], tile: int) -> dict[str, Any]:

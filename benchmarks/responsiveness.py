@@ -18,9 +18,7 @@ from pathlib import Path
 
 import httpx
 import numpy as np
-import rasterio
-from rasterio.io import MemoryFile
-from rasterio.transform import from_origin
+from measured import large_scene
 
 from vllm_raster_io import LocalServer, RasterClient
 from vllm_raster_io.datasets import accept_missing_reference
@@ -29,27 +27,6 @@ ROOT = Path(__file__).resolve().parents[1]
 CHECKPOINT = ROOT / "tests" / "checkpoints" / "land_cover"
 SCENE = ROOT / "tests" / "data" / "sentinel2_forest_fields_4band.tif"
 PAUSE = 0.02
-
-
-def large_scene(side: int) -> bytes:
-    with rasterio.open(SCENE) as dataset:
-        pixels = dataset.read()
-    repeats = -(-side // pixels.shape[1])
-    large = np.tile(pixels, (1, repeats, repeats))[:, :side, :side]
-    with MemoryFile() as memory:
-        with memory.open(
-            driver="GTiff",
-            count=4,
-            height=side,
-            width=side,
-            dtype="uint16",
-            compress="deflate",
-            tiled=True,
-            crs="EPSG:32633",
-            transform=from_origin(5e5, 5e6, 10, 10),
-        ) as target:
-            target.write(large)
-        return memory.read()
 
 
 async def answer_at_once(port: Connection) -> None:
@@ -103,7 +80,7 @@ class Asker:
 
 def measure(server: LocalServer, idle_url: str, side: int) -> dict[str, float]:
     # Made before, for a client is another machine's work.
-    content = base64.b64encode(large_scene(side))
+    content = base64.b64encode(large_scene(side, source=SCENE))
     body = b'{"data": {"data": "' + content + b'"}}'
     with RasterClient(server.url) as client:
         client.map(SCENE)

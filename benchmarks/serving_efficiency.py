@@ -16,10 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx
 import networks
 import prithvi
-from measured import PeakMemory, large_scene
+from measured import PeakMemory, mapped, write_scene
 
 from vllm_raster_io import LocalServer
 
@@ -41,11 +40,7 @@ class Served:
 
     def map(self, name: str) -> int:
         """Maps a scene; gives the number of its tiles."""
-        data = {"data": name, "data_format": "path"}
-        url = f"{self.server.url}/pooling"
-        response = httpx.post(url, json={"data": data}, timeout=3600)
-        response.raise_for_status()
-        return int(response.json()["data"]["effective"]["windows"])
+        return mapped(self.server, {"data": name, "data_format": "path"})
 
     def rate(self, name: str, at_once: int = 1) -> float:
         """Tiles a second, with the same scene asked for by so many clients."""
@@ -67,7 +62,7 @@ def compared(checkpoint: Path, side: int, small: int, seconds: float) -> dict[st
     with tempfile.TemporaryDirectory() as folder:
         scenes = Path(folder)
         for name, length in (("large", side), ("small", small), ("first", TILE)):
-            (scenes / f"{name}.tif").write_bytes(large_scene(length, "none"))
+            write_scene(scenes / f"{name}.tif", length)
         before = bare(checkpoint, seconds)
         one = Served(checkpoint, scenes)
         with one.server:
@@ -97,9 +92,8 @@ def heavy(folder: Path, size: str, seconds: float) -> dict[str, float]:
     """A Prithvi, converted."""
     source, checkpoint = folder / "terratorch", folder / "heavy"
     prithvi.make(source, size, TILE)
-    command = [Path(sys.executable).with_name("vllm-raster-model"), "convert"]
     begin = time.perf_counter()
-    subprocess.run([*command, source, checkpoint], check=True, stdout=sys.stderr)
+    prithvi.convert(source, checkpoint)
     converted = time.perf_counter() - begin
     figures = compared(checkpoint, 4 * TILE, TILE, seconds)
     return {"convert_s": converted, **figures}
