@@ -9,7 +9,6 @@ from rasterio.io import MemoryFile
 
 from vllm_raster_io.answers import RasterAnswer
 from vllm_raster_io.plugin import RasterIOProcessor
-from vllm_raster_io.requests import RasterRequest
 
 from .networks import PixelNetwork
 from .scenes import Array, raster_block
@@ -63,10 +62,6 @@ class Engine:
             prompt_token_ids=[image] * 16 + [6, 1, *key],
             outputs=SimpleNamespace(data=torch.from_numpy(scores)),
         )
-
-
-def request(content: bytes) -> RasterRequest:
-    return RasterRequest(data=base64.b64encode(content).decode())
 
 
 def pixels_of(answer: RasterAnswer) -> Array:

@@ -9,16 +9,12 @@ from rasterio.io import MemoryFile
 from vllm_raster_io.answers import RasterAnswer
 from vllm_raster_io.contract import RasterContract
 from vllm_raster_io.jobs import Job
-from vllm_raster_io.requests import RasterRequest
 
 from .networks import PixelNetwork
+from .requested import request
 from .scenes import Array
 
 BANDS = ("BLUE", "GREEN", "RED", "NIR")
-
-
-def request(content: bytes, **fields: Any) -> RasterRequest:
-    return RasterRequest.parse({"data": base64.b64encode(content).decode(), **fields})
 
 
 def mapped(

@@ -35,8 +35,8 @@ from .processors import (
     make_processor,
     pixels_of,
     processor_of,
-    request,
 )
+from .requested import request
 from .scenes import raster_block
 
 pytestmark = pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
