@@ -1,6 +1,7 @@
 """Tests run in two processes at once, but for those marked `alone`: they look at a clock."""
 
 import fcntl
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,10 +14,25 @@ from hypothesis import settings
 settings.register_profile("seeded", deadline=None, derandomize=True)
 settings.load_profile("seeded")
 
+LOGGERS = ("vllm", "vllm.raster", "vllm.raster.model")
+
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Two engines that have all cores each are slower together than one after the other.
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(autouse=True)
+def _as_found() -> Iterator[None]:
+    """Has no test find the environment or a logger as another one left it."""
+    environment = dict(os.environ)
+    levels = {name: logging.getLogger(name).level for name in LOGGERS}
+    yield
+    for name in os.environ.keys() - environment.keys():
+        del os.environ[name]
+    os.environ.update(environment)
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
 
 
 @pytest.fixture(autouse=True)

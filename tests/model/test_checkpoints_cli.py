@@ -1,6 +1,7 @@
 """The command `vllm-raster-model`."""
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,13 @@ def run(*arguments: object) -> Result:
 def block(folder: Path) -> dict[str, object]:
     found: dict[str, object] = json.loads((folder / "config.json").read_text())["raster"]
     return found
+
+
+def test_notes_are_held_back_only_while_it_runs(tmp_path: Path) -> None:
+    before = logging.getLogger("vllm.raster.model").level
+    run("convert", FLOODS, tmp_path / "out", *SAID)
+    run("inspect", tmp_path / "none")
+    assert logging.getLogger("vllm.raster.model").level == before
 
 
 def test_convert(tmp_path: Path) -> None:

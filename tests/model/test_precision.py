@@ -2,8 +2,6 @@
 
 import copy
 import json
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -32,12 +30,8 @@ ITEM = window(32, 24, **EVERYWHERE)
 
 
 @pytest.fixture(autouse=True)
-def _unsaid(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _unsaid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(SWITCH, raising=False)
-    logger = logging.getLogger("vllm.raster.model")
-    level = logger.level
-    yield
-    logger.setLevel(level)  # the command line makes it quiet, for its own process
 
 
 @pytest.fixture

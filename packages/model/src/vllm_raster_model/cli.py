@@ -206,14 +206,17 @@ def precision(
 @contextmanager
 def _one_line_errors() -> Iterator[None]:
     """Says what went wrong in one line, with the exit code 1."""
-    # Notes are printed once all went well.
-    logging.getLogger("vllm.raster.model").setLevel(logging.ERROR)
+    logger = logging.getLogger("vllm.raster.model")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # notes are printed once all went well
     try:
         yield
     except (RasterModelError, OSError, MemoryError) as error:
         line = " ".join(str(error).split()) or type(error).__name__
         typer.secho(line, err=True, fg=typer.colors.RED)
         raise typer.Exit(1) from None
+    finally:
+        logger.setLevel(level)
 
 
 def _table(report: dict[str, Any]) -> Table:
