@@ -38,6 +38,7 @@ class Nothing(nn.Module):
     """Its scores are its first bands."""
 
     config_class = NothingConfig
+    thread_safe = True
 
     def __init__(self, config: Any, contract: Any, layers: Any, prefix: str, channels: Any) -> None:
         super().__init__()
@@ -64,6 +65,7 @@ class Light(nn.Module):
     """A few convolutions at half the resolution: some 20 ms a 512 × 512 tile on two cores."""
 
     config_class = LightConfig
+    thread_safe = True
 
     def __init__(self, config: Any, contract: Any, layers: Any, prefix: str, channels: Any) -> None:
         super().__init__()

@@ -8,8 +8,14 @@ import pytest
 import torch
 
 from vllm_raster_model import engine_executor
-from vllm_raster_model.engine_executor import EngineProcessExecutor, use_processor
-from vllm_raster_model.threads import BIND, RESERVED, THREADS, AllThreads
+from vllm_raster_model.crew import FEW_THREADS, Crew
+from vllm_raster_model.engine_executor import (
+    EngineProcessExecutor,
+    crew,
+    fill_threads,
+    use_processor,
+)
+from vllm_raster_model.threads import BIND, RESERVED, THREADS
 
 from .serving import Serving, engine_config
 
@@ -52,10 +58,57 @@ def test_threads_are_switched_in_a_process_of_its_own_only(
     prithvi: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else they would be left at one in the process of whoever made the engine."""
-    assert isinstance(prithvi.build().predictor.computing, AllThreads)
+    assert isinstance(prithvi.build().predictor.crew, Crew)
     parallel = prithvi.vllm_config.parallel_config
     monkeypatch.setattr(parallel, "distributed_executor_backend", "uni")
-    assert not isinstance(prithvi.build().predictor.computing, AllThreads)
+    assert prithvi.build().predictor.crew is None
+
+
+@pytest.mark.parametrize("said", [True, False, None])
+def test_side_by_side_only_what_says_that_it_may(said: bool | None) -> None:
+    network = torch.nn.Identity()
+    if said is not None:
+        network.thread_safe = said
+    parallel = SimpleNamespace(distributed_executor_backend=EngineProcessExecutor)
+    made = crew(SimpleNamespace(parallel_config=parallel), network)
+    assert made is not None
+    assert made.side_by_side == (said is True and torch.get_num_threads() in range(2, 9))
+
+
+@pytest.mark.parametrize(
+    ("cores", "backend", "longest", "budget", "filled"),
+    [
+        (2, EngineProcessExecutor, 1100, 2048, 2200),
+        (2, EngineProcessExecutor, 1100, 4096, 4096),
+        (4, EngineProcessExecutor, 5000, 5000, 20000),
+        (2, EngineProcessExecutor, 84, 2048, 2048),
+        (2, EngineProcessExecutor, 1100, 1100, 1100),
+        (FEW_THREADS + 1, EngineProcessExecutor, 1100, 2048, 2048),
+        (2, "mp", 1100, 2048, 2048),
+    ],
+)
+def test_a_step_has_a_window_for_each_thread(
+    monkeypatch: pytest.MonkeyPatch,
+    cores: int,
+    backend: Any,
+    longest: int,
+    budget: int,
+    filled: int,
+) -> None:
+    monkeypatch.setattr(engine_executor, "usable_cores", lambda: tuple(range(cores)))
+    monkeypatch.setenv(BIND, ",".join(map(str, range(cores))))
+    scheduler = SimpleNamespace(
+        max_num_batched_tokens=budget, max_num_encoder_input_tokens=budget, encoder_cache_size=1
+    )
+    fill_threads(
+        SimpleNamespace(
+            parallel_config=SimpleNamespace(distributed_executor_backend=backend),
+            scheduler_config=scheduler,
+            model_config=SimpleNamespace(max_model_len=longest),
+        )
+    )
+    assert scheduler.max_num_batched_tokens == scheduler.max_num_encoder_input_tokens == filled
+    assert scheduler.encoder_cache_size in (1, filled)
 
 
 def test_leaves_its_maker_s_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:

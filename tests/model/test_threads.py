@@ -1,13 +1,8 @@
 """Which threads compute, by the machine and by what is set."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
-import torch
 
 from vllm_raster_model.threads import BIND, FEW_CORES, RESERVED, SPINS, THREADS, choose_threads
 
@@ -45,27 +40,3 @@ def test_chooses_what_nobody_has_chosen(
     choice = choose_threads(cores, quota, environment)
     assert choice.variables == variables
     assert bool(choice.reasons) == bool(variables)
-
-
-def test_one_thread_around_a_network() -> None:
-    """In a process of its own, whose threads nobody else counts on."""
-    script = """
-import ctypes, torch
-from vllm_raster_model.threads import AllThreads
-torch.set_num_threads(2)
-most = ctypes.CDLL(None).omp_get_max_threads
-threads = AllThreads(torch.get_num_threads())
-told = []
-for _ in range(2):
-    with threads:
-        told.append((most(), torch.get_num_threads()))
-    told.append((most(), torch.get_num_threads()))
-print(told)
-"""
-    # As vLLM loads it, in front of all others.
-    openmp = next(Path(torch.__file__).parent.glob("lib/libgomp*.so*"))
-    environment = {**os.environ, "LD_PRELOAD": str(openmp)}
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == str([(2, 2), (1, 1)] * 2)

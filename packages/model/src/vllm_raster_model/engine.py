@@ -105,11 +105,14 @@ class VllmLayers:
 
 
 def _runnable(layer: LinearBase) -> LinearBase:
-    """Lets a layer run before the engine has packed its weights, as a trial at the start does.
+    """Has a layer compute as PyTorch does on a CPU.
 
-    On a CPU vLLM then replaces what it calls.
+    What vLLM would replace that by, once the weights are loaded, keeps what it computes on in one
+    place for all threads: two windows side by side would get each other's. And a trial at the
+    start, before that, can call it.
     """
     layer.cpu_linear = nn.functional.linear
+    layer._cpu_skip_gemm_dispatch = True
     return layer
 
 

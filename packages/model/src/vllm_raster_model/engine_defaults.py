@@ -9,7 +9,7 @@ from vllm.platforms import current_platform
 from vllm.triton_utils import HAS_TRITON
 
 from vllm_raster_model.engine import VllmConfig, logger
-from vllm_raster_model.engine_executor import use_processor
+from vllm_raster_model.engine_executor import fill_threads, use_processor
 from vllm_raster_model.errors import RasterModelError
 
 if TYPE_CHECKING:
@@ -68,6 +68,13 @@ class PlainServingDefaults(ServingDefaults):
     """The same for the class without a language model, which has no such cache."""
 
     cpu_cache_bytes = 1 << 20
+
+    @classmethod
+    def verify_and_update_config(cls, vllm_config: VllmConfig) -> None:
+        """Also has a window for each thread in a step."""
+        super().verify_and_update_config(vllm_config)
+        if current_platform.is_cpu():
+            fill_threads(vllm_config)
 
     @classmethod
     def verify_and_update_model_config(cls, model_config: "ModelConfig") -> None:

@@ -17,7 +17,7 @@ from vllm_raster_model.engine import (
     configuration,
     merge_cells,
 )
-from vllm_raster_model.engine_executor import has_process
+from vllm_raster_model.engine_executor import crew
 from vllm_raster_model.multimodal import (
     RasterDummyInputs,
     RasterMultiModalProcessor,
@@ -25,7 +25,6 @@ from vllm_raster_model.multimodal import (
 )
 from vllm_raster_model.pooler import MapPooler
 from vllm_raster_model.predictor import WindowPredictor, predicted_cells
-from vllm_raster_model.threads import AllThreads
 from vllm_raster_model.tokenizer import IMAGE_TOKEN
 from vllm_raster_model.weights import load_strictly
 
@@ -55,8 +54,7 @@ class RasterForImageToImage(nn.Module, IsAttentionFree, SupportsMultiModal):
         name = f"{prefix}.predictor" if prefix else "predictor"
         with self._mark_tower_model(vllm_config, "image"):
             self.predictor = WindowPredictor(self.config, VllmLayers(), prefix=name)
-        if has_process(vllm_config):
-            self.predictor.computing = AllThreads(torch.get_num_threads())
+        self.predictor.crew = crew(vllm_config, self.predictor.network)
         self.pooler = MapPooler(self.config)
 
     def get_language_model(self) -> nn.Module:

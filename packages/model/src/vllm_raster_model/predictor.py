@@ -2,19 +2,23 @@
 
 import logging
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
 from vllm_raster_model.config import RasterConfig
+from vllm_raster_model.crew import Crew
+from vllm_raster_model.grid import Grid
 from vllm_raster_model.networks import Layers, build_network
 from vllm_raster_model.normalisation import Normaliser, pad_to, pad_to_grid
 from vllm_raster_model.precision import settle_precision
 
 logger = logging.getLogger("vllm.raster.model")
+
+Window = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+"""Pixels, mask, dates and place, as `WindowPredictor.forward` takes them."""
 
 PIXELS_AT_ONCE = 256 * 256
 """That a CPU computes in one call, of all dates: four windows of 128 × 128, one from 256 × 256 on.
@@ -31,7 +35,7 @@ class WindowPredictor(nn.Module):
     Its parameters are the network's, under `network.`.
 
     Attributes:
-        computing: What holds while the network computes, and not around it.
+        crew: The threads that compute, where they are this network's alone.
     """
 
     def __init__(self, config: RasterConfig, layers: Layers, prefix: str = "") -> None:
@@ -43,7 +47,7 @@ class WindowPredictor(nn.Module):
             config.vision_config, config.contract, layers, name, config.image_channels
         )
         self.takes_any_size = getattr(self.network, "takes_any_size", False)
-        self.computing: AbstractContextManager[object] = nullcontext()
+        self.crew: Crew | None = None
         self._devices = layers.parallel_size
 
     def settle_precision(self) -> None:
@@ -74,20 +78,49 @@ class WindowPredictor(nn.Module):
             One float32 (channels, rows of cells * block, columns of cells * block) a window, in
             the order of the windows, where a block is the output of a cell.
         """
-        maps: list[torch.Tensor | None] = [None] * len(pixel_values)
-        for indices in self._alike(pixel_values):
-            inputs = [self._prepare(pixel_values[i], valid[i]) for i in indices]
-            dates, places = (
-                torch.stack([one[i] for i in indices]).to(self._device)
-                for one in (temporal_coords, location_coords)
-            )
-            pixels = torch.cat(inputs) if len(inputs) > 1 else inputs[0]
-            with self.computing:
-                scores = self.network(pixels, dates, places)
-            for i, one in zip(indices, scores.float(), strict=True):
-                grid = self.config.grid(*pixel_values[i].shape[-2:])
-                maps[i] = pad_to_grid(one, grid, self.config.contract.cell_block)
-        return [one for one in maps if one is not None]
+        windows = list(zip(pixel_values, valid, temporal_coords, location_coords, strict=True))
+        return self._each(windows, lambda grid, one: one)
+
+    def cells(self, windows: Sequence[Window]) -> list[torch.Tensor]:
+        """Maps windows, and cuts the maps into cells.
+
+        Args:
+            windows: Of each its pixels, mask, dates and place, as above.
+
+        Returns:
+            One (cells, numbers a cell) a window, in the order of the windows.
+        """
+        return self._each(windows, Grid.cells_of)
+
+    def _each(
+        self, windows: Sequence[Window], last: Callable[[Grid, torch.Tensor], torch.Tensor]
+    ) -> list[torch.Tensor]:
+        """What `last` makes of each window's map."""
+
+        def together(indices: list[int]) -> list[torch.Tensor]:
+            return [last(*one) for one in self._maps([windows[i] for i in indices])]
+
+        groups = self._alike([pixels for pixels, *_ in windows])
+        made = self.crew.each(together, groups) if self.crew else list(map(together, groups))
+        results = {
+            i: one
+            for indices, group in zip(groups, made, strict=True)
+            for i, one in zip(indices, group, strict=True)
+        }
+        return [results[i] for i in range(len(windows))]
+
+    def _maps(self, windows: Sequence[Window]) -> list[tuple[Grid, torch.Tensor]]:
+        """Maps windows that are alike in one call, each with its grid."""
+        pixels, valid, *coordinates = zip(*windows, strict=True)
+        inputs = [self._prepare(*one) for one in zip(pixels, valid, strict=True)]
+        dates, places = (torch.stack(one).to(self._device) for one in coordinates)
+        scores = self.network(torch.cat(inputs) if len(inputs) > 1 else inputs[0], dates, places)
+        grids = [self.config.grid(*one.shape[-2:]) for one in pixels]
+        block = self.config.contract.cell_block
+        return [
+            (grid, pad_to_grid(one, grid, block))
+            for grid, one in zip(grids, scores.float(), strict=True)
+        ]
 
     @property
     def _device(self) -> torch.device:
@@ -144,8 +177,4 @@ def predicted_cells(predictor: WindowPredictor, fields: Mapping[str, Any]) -> li
     """
     windows: list[torch.Tensor] = [window for (window,) in fields["pixel_values"]]
     others = (list(fields[name]) for name in ("valid", "temporal_coords", "location_coords"))
-    maps = predictor(windows, *others)
-    return [
-        predictor.config.grid(*window.shape[-2:]).cells_of(one)
-        for window, one in zip(windows, maps, strict=True)
-    ]
+    return predictor.cells(list(zip(windows, *others, strict=True)))

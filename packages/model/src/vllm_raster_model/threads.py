@@ -1,6 +1,5 @@
 """How many threads compute, and how they wait for each other."""
 
-import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -82,27 +81,3 @@ def _length(part: str) -> int | None:
     if not first.isdigit() or (dash and not last.isdigit()):
         return None
     return int(last or first) - int(first) + 1
-
-
-class AllThreads:
-    """As many OpenMP threads as PyTorch has for as long as a `with` block lasts, else one.
-
-    What is done around a network, a copy here and a sum there, is over before a second thread is
-    awake: it then costs the processors, and the server beside it, more than it saves.
-
-    Args:
-        threads: How many PyTorch has.
-    """
-
-    def __init__(self, threads: int) -> None:
-        # Of the calling thread alone, and at once: torch.set_num_threads also does more.
-        self._set = getattr(ctypes.CDLL(None), "omp_set_num_threads", None)
-        self._threads = threads
-
-    def __enter__(self) -> None:
-        if self._set is not None:
-            self._set(self._threads)
-
-    def __exit__(self, *_: object) -> None:
-        if self._set is not None:
-            self._set(1)

@@ -138,6 +138,7 @@ class PrithviDense(nn.Module):
     """Windows of bands and dates in, a score for each channel and output pixel out."""
 
     config_class = PrithviDenseConfig
+    thread_safe = True
     short_parts = ("encoder.blocks", "decoder")
     """Nearly all of the work. What is first and last computed, where rounding shows most, and the
     necks, which pass it on to every pixel, stay in float32, and so does the sum of the blocks."""

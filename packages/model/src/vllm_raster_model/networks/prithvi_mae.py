@@ -87,6 +87,7 @@ class PrithviMAE(nn.Module):
     """
 
     config_class = PrithviMAEConfig
+    thread_safe = True
     short_parts = ("encoder.blocks", "decoder.decoder_blocks")
 
     def __init__(
