@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from vllm_raster_model.crew import FEW_THREADS, Crew
+from vllm_raster_model.crew import FEW_THREADS, Crew, InTurn, OpenMPCrew
 
 from .items import EVERYWHERE, mask, window
 from .serving import Serving
@@ -26,23 +26,22 @@ def _threads_as_before() -> Iterator[None]:
     ctypes.CDLL(None).omp_set_num_threads(threads)
 
 
-@pytest.mark.parametrize("side_by_side", [True, False])
+@pytest.mark.parametrize("crew", [InTurn(), *(OpenMPCrew(3, side_by_side=one) for one in (False, True))])
+@pytest.mark.parametrize("short", [True, False])
 @pytest.mark.parametrize("items", range(8))
-def test_order(items: int, side_by_side: bool) -> None:
-    assert Crew(3, side_by_side=side_by_side).each(lambda i: -i, range(items)) == [
-        -i for i in range(items)
-    ]
+def test_order(crew: Crew, items: int, short: bool) -> None:
+    assert crew.each(lambda i: -i, range(items), short=short) == [-i for i in range(items)]
 
 
 def test_two_are_at_work_at_once() -> None:
     met = threading.Barrier(2)
-    met_by = Crew(2, side_by_side=True).each(lambda _: met.wait(timeout=60), range(4))
+    met_by = OpenMPCrew(2, side_by_side=True).each(lambda _: met.wait(timeout=60), range(4))
     assert sorted(met_by) == [0, 0, 1, 1]
 
 
 @pytest.mark.parametrize("threads", [1, FEW_THREADS + 1])
 def test_one_at_a_time(threads: int) -> None:
-    who = Crew(threads, side_by_side=True).each(lambda _: threading.get_ident(), range(20))
+    who = OpenMPCrew(threads, side_by_side=True).each(lambda _: threading.get_ident(), range(20))
     assert set(who) == {threading.get_ident()}
 
 
@@ -56,7 +55,7 @@ def test_a_failure_is_told_when_all_have_ended() -> None:
         ended.append(item)
 
     with pytest.raises(ValueError, match="the second"):
-        Crew(2, side_by_side=True).each(fail, range(4))
+        OpenMPCrew(2, side_by_side=True).each(fail, range(4))
     assert sorted(ended) == [0, 2, 3]
 
 
@@ -64,7 +63,7 @@ def test_a_failure_is_told_when_all_have_ended() -> None:
 def test_gradients_are_kept_only_where_they_were(inference: bool) -> None:
     weight = torch.ones(1, requires_grad=True)
     with torch.inference_mode(inference):
-        made = Crew(2, side_by_side=True).each(lambda i: weight * i, range(3))
+        made = OpenMPCrew(2, side_by_side=True).each(lambda i: weight * i, range(3))
     assert [one.requires_grad for one in made] == [not inference] * 3
 
 
@@ -72,13 +71,15 @@ def test_number_of_threads() -> None:
     """In a process of its own, whose threads nobody else counts on."""
     script = """
 import ctypes, torch
-from vllm_raster_model.crew import Crew
+from vllm_raster_model.crew import OpenMPCrew
 torch.set_num_threads(2)
 most = ctypes.CDLL(None).omp_get_max_threads
-crew = Crew(torch.get_num_threads(), side_by_side=True)
+crew = OpenMPCrew(torch.get_num_threads(), side_by_side=True)
 told = []
 for _ in range(2):
     told += crew.each(lambda _: (most(), torch.get_num_threads()), range(3))
+    told += crew.each(lambda _: most(), range(3), short=True)
+    told += crew.each(lambda _: most(), range(1), short=True)
     told.append((most(), torch.get_num_threads()))
 print(told)
 """
@@ -88,7 +89,7 @@ print(told)
     done = subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() == str([(1, 1), (1, 1), (2, 2), (1, 1)] * 2)
+    assert done.stdout.strip() == str([(1, 1), (1, 1), (2, 2), 1, 1, 1, 1, (1, 1)] * 2)
 
 
 def test_it_does_not_show(prithvi: Serving) -> None:
@@ -99,7 +100,7 @@ def test_it_does_not_show(prithvi: Serving) -> None:
     prepared = [prithvi.prepare("<image>", one) for one in items]
     alone = [prithvi.encode([one])[0] for one in prepared]
     predictor = prithvi.model.predictor
-    before, predictor.crew = predictor.crew, Crew(4, side_by_side=True)
+    before, predictor.crew = predictor.crew, OpenMPCrew(4, side_by_side=True)
     try:
         for _ in range(5):
             for found, expected in zip(prithvi.encode(prepared), alone, strict=True):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from vllm_raster_model import engine_executor
-from vllm_raster_model.crew import FEW_THREADS, Crew
+from vllm_raster_model.crew import FEW_THREADS, InTurn, OpenMPCrew
 from vllm_raster_model.engine_executor import (
     EngineProcessExecutor,
     crew,
@@ -58,10 +58,10 @@ def test_threads_are_switched_in_a_process_of_its_own_only(
     prithvi: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else they would be left at one in the process of whoever made the engine."""
-    assert isinstance(prithvi.build().predictor.crew, Crew)
+    assert isinstance(prithvi.build().predictor.crew, OpenMPCrew)
     parallel = prithvi.vllm_config.parallel_config
     monkeypatch.setattr(parallel, "distributed_executor_backend", "uni")
-    assert prithvi.build().predictor.crew is None
+    assert isinstance(prithvi.build().predictor.crew, InTurn)
 
 
 @pytest.mark.parametrize("said", [True, False, None])
@@ -71,7 +71,7 @@ def test_side_by_side_only_what_says_that_it_may(said: bool | None) -> None:
         network.thread_safe = said
     parallel = SimpleNamespace(distributed_executor_backend=EngineProcessExecutor)
     made = crew(SimpleNamespace(parallel_config=parallel), network)
-    assert made is not None
+    assert isinstance(made, OpenMPCrew)
     assert made.side_by_side == (said is True and torch.get_num_threads() in range(2, 9))
 
 

@@ -2,10 +2,12 @@
 
 import ctypes
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -2, -3, -8
 """Names of glibc's settings, from malloc.h."""
 _MOST = (1 << 31) - 1
 """Bytes; the most that fits."""
+_HEAP = 1 << 26
+"""Bytes; the most that a thread's own part of memory has."""
 
 
 def keep_memory() -> bool:
@@ -20,7 +22,15 @@ def keep_memory() -> bool:
         2.35 refuses sizes so large.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    # The second alone would make it worse: it also ends glibc's own adapting of the first.
-    return mallopt is not None and bool(
-        mallopt(_MMAP_THRESHOLD, _MOST) and mallopt(_TRIM_THRESHOLD, _MOST)
+    return mallopt is not None and all(
+        # The second alone would make it worse: it also ends glibc's own adapting of the first.
+        # Threads that have memory of their own already keep what is in it by the third, and those
+        # that are yet to come share one part, where a layer may be of any size, by the fourth.
+        mallopt(setting, value)
+        for setting, value in (
+            (_MMAP_THRESHOLD, _MOST),
+            (_TRIM_THRESHOLD, _MOST),
+            (_TOP_PAD, _HEAP),
+            (_ARENA_MAX, 1),
+        )
     )

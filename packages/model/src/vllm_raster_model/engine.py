@@ -41,7 +41,6 @@ from vllm.model_executor.models.interfaces_base import attn_type
 from vllm.model_executor.models.module_mapping import MultiModelKeys
 from vllm.model_executor.models.utils import (
     WeightsMapper,
-    _merge_multimodal_embeddings,
     init_vllm_registered_model,
 )
 from vllm.multimodal import MULTIMODAL_REGISTRY
@@ -137,11 +136,18 @@ def merge_cells(
 ) -> torch.Tensor:
     """Writes the cells over the tokens that stand for them, in place.
 
-    The guides' `merge_multimodal_embeddings`.
+    The guides' `merge_multimodal_embeddings`; vLLM's own puts all cells together first.
+
+    Raises:
+        ValueError: There are more cells than tokens for them, or fewer.
     """
-    # A list is put together first, which one alone need not be.
-    one = cells[0] if len(cells) == 1 else cells
-    return _merge_multimodal_embeddings(embeddings, one, is_cell)
+    places = is_cell.nonzero()[:, 0].to(embeddings.device)
+    counts = [len(one) for one in cells]
+    if sum(counts) != len(places):
+        raise ValueError(f"There are {sum(counts)} cells for {len(places)} tokens")
+    for place, one in zip(places.split(counts), cells, strict=True):
+        embeddings.index_copy_(0, place, one.to(embeddings.dtype))
+    return embeddings
 
 
 def language_model(vllm_config: VllmConfig, text_config: Any, prefix: str) -> nn.Module:

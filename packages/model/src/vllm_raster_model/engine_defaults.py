@@ -9,7 +9,8 @@ from vllm.platforms import current_platform
 from vllm.triton_utils import HAS_TRITON
 
 from vllm_raster_model.engine import VllmConfig, logger
-from vllm_raster_model.engine_executor import fill_threads, use_processor
+from vllm_raster_model.engine_ahead import work_ahead
+from vllm_raster_model.engine_executor import use_processor
 from vllm_raster_model.errors import RasterModelError
 
 if TYPE_CHECKING:
@@ -71,10 +72,10 @@ class PlainServingDefaults(ServingDefaults):
 
     @classmethod
     def verify_and_update_config(cls, vllm_config: VllmConfig) -> None:
-        """Also has a window for each thread in a step."""
+        """Also has windows computed side by side, and ahead."""
         super().verify_and_update_config(vllm_config)
         if current_platform.is_cpu():
-            fill_threads(vllm_config)
+            work_ahead(vllm_config)
 
     @classmethod
     def verify_and_update_model_config(cls, model_config: "ModelConfig") -> None:

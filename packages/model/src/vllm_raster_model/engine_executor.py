@@ -11,15 +11,13 @@ from vllm.utils.ompmultiprocessing import OMPProcessManager
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
 from vllm_raster_model.allocation import keep_memory
-from vllm_raster_model.crew import FEW_THREADS, Crew
+from vllm_raster_model.crew import Crew, InTurn, OpenMPCrew
 from vllm_raster_model.engine import VllmConfig, logger
 from vllm_raster_model.machine import processor_quota, usable_cores
-from vllm_raster_model.threads import choose_threads, threads_used
+from vllm_raster_model.threads import choose_threads
 
 _PROCESSES = "VLLM_ENABLE_V1_MULTIPROCESSING"
-_BUDGETS = (2048, 4096)
-"""Tokens a step that vLLM chooses on a CPU, for a server and offline, of one worker
-(`EngineArgs.get_batch_defaults`); more where a prompt may be longer."""
+
 
 
 class EngineProcessExecutor(UniProcExecutor):
@@ -44,35 +42,18 @@ class EngineProcessExecutor(UniProcExecutor):
         logger.info("Computing in the engine's process; threads: %d.", torch.get_num_threads())
 
 
-def fill_threads(vllm_config: VllmConfig) -> None:
-    """Has a step take as many windows as there are threads, if few, to compute them side by side.
-
-    A budget of tokens that is not vLLM's own choice stays as it is.
-    """
-    if not _has_process(vllm_config):
-        return
-    scheduler, longest = vllm_config.scheduler_config, vllm_config.model_config.max_model_len
-    threads = threads_used(usable_cores(), processor_quota(), os.environ)
-    chosen = {max(longest, least) for least in _BUDGETS}
-    if threads > FEW_THREADS or scheduler.max_num_batched_tokens not in chosen:
-        return
-    budget = max(threads * longest, scheduler.max_num_batched_tokens)
-    scheduler.max_num_batched_tokens = budget
-    # As vLLM does: what is embedded in a step, and what is kept of it.
-    scheduler.max_num_encoder_input_tokens = scheduler.encoder_cache_size = budget
-
-
-def _has_process(vllm_config: VllmConfig) -> bool:
+def has_process(vllm_config: VllmConfig) -> bool:
     """Whether the network has a process of the executor above, whose threads are its alone."""
-    return vllm_config.parallel_config.distributed_executor_backend is EngineProcessExecutor
+    backend = vllm_config.parallel_config.distributed_executor_backend
+    return isinstance(backend, type) and issubclass(backend, EngineProcessExecutor)
 
 
-def crew(vllm_config: VllmConfig, network: nn.Module) -> Crew | None:
-    """The threads for a network, if it has a process of the executor above, where they are its."""
-    if not _has_process(vllm_config):
-        return None
+def crew(vllm_config: VllmConfig, network: nn.Module) -> Crew:
+    """Who computes: all threads, if a network has a process of the executor above for itself."""
+    if not has_process(vllm_config):
+        return InTurn()
     thread_safe = getattr(network, "thread_safe", False)
-    return Crew(torch.get_num_threads(), side_by_side=thread_safe)
+    return OpenMPCrew(torch.get_num_threads(), side_by_side=thread_safe)
 
 
 def use_processor(vllm_config: VllmConfig) -> None:

@@ -55,7 +55,7 @@ class RasterForImageToImage(nn.Module, IsAttentionFree, SupportsMultiModal):
         with self._mark_tower_model(vllm_config, "image"):
             self.predictor = WindowPredictor(self.config, VllmLayers(), prefix=name)
         self.predictor.crew = crew(vllm_config, self.predictor.network)
-        self.pooler = MapPooler(self.config)
+        self.pooler = MapPooler(self.config, crew=self.predictor.crew)
 
     def get_language_model(self) -> nn.Module:
         """This class itself: there is no other."""
@@ -87,9 +87,11 @@ class RasterForImageToImage(nn.Module, IsAttentionFree, SupportsMultiModal):
 
         Every other token, the row ends and the text, is zero: nothing reads it.
         """
-        embeddings = torch.zeros((len(input_ids), self.width), device=input_ids.device)
+        shape = (len(input_ids), self.width)
         if multimodal_embeddings is None or is_multimodal is None:
-            return embeddings
+            return torch.zeros(shape, device=input_ids.device)
+        embeddings = torch.empty(shape, device=input_ids.device)
+        embeddings[~is_multimodal] = 0
         return merge_cells(embeddings, multimodal_embeddings, is_multimodal)
 
     def forward(

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from vllm_raster_model.config import RasterConfig
+from vllm_raster_model.crew import Crew, InTurn
 from vllm_raster_model.engine import AllPool, Pooler, PoolingMetadata, PoolingParamsUpdate
 from vllm_raster_model.grid import Grid
 from vllm_raster_model.sent import sent
@@ -24,12 +25,15 @@ class MapPooler(Pooler):
     the hidden state of every token; those of a prompt that came in chunks are collected.
     """
 
-    def __init__(self, config: RasterConfig, decode: Decode | None = None) -> None:
+    def __init__(
+        self, config: RasterConfig, decode: Decode | None = None, crew: Crew | None = None
+    ) -> None:
         super().__init__()
         self.config = config
         # A function and no module, or its weights would have two names.
         self.decode = decode
         self.all_tokens = AllPool()
+        self.crew = crew or InTurn()
 
     def get_supported_tasks(self) -> Set[str]:
         """The one task."""
@@ -58,16 +62,17 @@ class MapPooler(Pooler):
         prompts = pooling_metadata.get_prompt_token_ids_cpu()
         _forget_what_is_read_again(pooling_metadata)
         states = self.all_tokens(hidden_states, pooling_metadata)
-        return [
-            None if state is None else self._map(state, ids, (params.extra_kwargs or {}))
-            for state, ids, params in zip(
-                states, prompts, pooling_metadata.pooling_params, strict=True
-            )
-        ]
+        asked = [one.extra_kwargs or {} for one in pooling_metadata.pooling_params]
+        return self.crew.each(
+            self._map, list(zip(states, prompts, asked, strict=True)), short=True
+        )
 
     def _map(
-        self, states: torch.Tensor, token_ids: torch.Tensor, asked: Mapping[str, Any]
-    ) -> torch.Tensor:
+        self, prompt: tuple[torch.Tensor | None, torch.Tensor, Mapping[str, Any]]
+    ) -> torch.Tensor | None:
+        states, token_ids, asked = prompt
+        if states is None:
+            return None
         contract = self.config.contract
         channels = contract.output.channels
         grids = []

@@ -3,13 +3,14 @@
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from concurrent.futures import Future
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from vllm_raster_model.config import RasterConfig
-from vllm_raster_model.crew import Crew
+from vllm_raster_model.crew import Crew, InTurn
 from vllm_raster_model.grid import Grid
 from vllm_raster_model.networks import Layers, build_network
 from vllm_raster_model.normalisation import Normaliser, pad_to, pad_to_grid
@@ -29,13 +30,27 @@ beside the engine's budget, which bounds the memory that a batch takes.
 """
 
 
+class _Begun(NamedTuple):
+    """A window that is being computed, and its place among those that are computed with it.
+
+    It is known by where its pixels are in memory, which nothing else is as long as they are kept.
+    """
+
+    window: Window
+    made: Future[list[torch.Tensor]]
+    place: int
+
+    def cells(self) -> torch.Tensor:
+        return self.made.result()[self.place]
+
+
 class WindowPredictor(nn.Module):
     """Normalises, pads and maps windows of any sizes, equal ones together.
 
     Its parameters are the network's, under `network.`.
 
     Attributes:
-        crew: The threads that compute, where they are this network's alone.
+        crew: Who computes.
     """
 
     def __init__(self, config: RasterConfig, layers: Layers, prefix: str = "") -> None:
@@ -47,7 +62,8 @@ class WindowPredictor(nn.Module):
             config.vision_config, config.contract, layers, name, config.image_channels
         )
         self.takes_any_size = getattr(self.network, "takes_any_size", False)
-        self.crew: Crew | None = None
+        self.crew: Crew = InTurn()
+        self._begun: dict[int, _Begun] = {}
         self._devices = layers.parallel_size
 
     def settle_precision(self) -> None:
@@ -90,24 +106,37 @@ class WindowPredictor(nn.Module):
         Returns:
             One (cells, numbers a cell) a window, in the order of the windows.
         """
-        return self._each(windows, Grid.cells_of)
+        begun = [self._begun.pop(one[0].data_ptr(), None) for one in windows]
+        left = [one for one, future in zip(windows, begun, strict=True) if future is None]
+        computed = iter(self._each(left, Grid.cells_of))
+        return [next(computed) if one is None else one.cells() for one in begun]
+
+    @torch.inference_mode()
+    def begin(self, windows: Sequence[Window]) -> None:
+        """Begins to compute windows that `cells` will be asked for; soon, for they are kept."""
+        groups = [[windows[i] for i in one] for one in self._alike([one[0] for one in windows])]
+        begun = self.crew.begin(lambda group: self._made(group, Grid.cells_of), groups)
+        for group, future in zip(groups, begun, strict=False):
+            for i, window in enumerate(group):
+                self._begun[window[0].data_ptr()] = _Begun(window, future, i)
 
     def _each(
         self, windows: Sequence[Window], last: Callable[[Grid, torch.Tensor], torch.Tensor]
     ) -> list[torch.Tensor]:
         """What `last` makes of each window's map."""
-
-        def together(indices: list[int]) -> list[torch.Tensor]:
-            return [last(*one) for one in self._maps([windows[i] for i in indices])]
-
         groups = self._alike([pixels for pixels, *_ in windows])
-        made = self.crew.each(together, groups) if self.crew else list(map(together, groups))
+        made = self.crew.each(lambda group: self._made([windows[i] for i in group], last), groups)
         results = {
             i: one
             for indices, group in zip(groups, made, strict=True)
             for i, one in zip(indices, group, strict=True)
         }
         return [results[i] for i in range(len(windows))]
+
+    def _made(
+        self, windows: Sequence[Window], last: Callable[[Grid, torch.Tensor], torch.Tensor]
+    ) -> list[torch.Tensor]:
+        return [last(*one) for one in self._maps(windows)]
 
     def _maps(self, windows: Sequence[Window]) -> list[tuple[Grid, torch.Tensor]]:
         """Maps windows that are alike in one call, each with its grid."""

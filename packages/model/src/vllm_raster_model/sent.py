@@ -48,12 +48,13 @@ def class_ids(scores: torch.Tensor) -> torch.Tensor:
 
 def _running_maximum(scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The greatest scores and their classes, a class at a time: ten times as fast on a CPU."""
-    greatest = scores[:1].clone()
-    ids = torch.zeros_like(greatest, dtype=torch.uint8)
+    greatest = scores[:1]
+    ids = torch.zeros((), dtype=torch.uint8).expand_as(greatest)
     for i in range(1, len(scores)):
         # Each id is greater than those before.
-        torch.maximum(ids, (scores[i] > greatest).to(torch.uint8).mul_(i), out=ids)
-        torch.maximum(greatest, scores[i], out=greatest)
+        greater = (scores[i] > greatest).view(torch.uint8)
+        ids = greater if i == 1 else torch.maximum(ids, greater.mul_(i), out=ids)
+        greatest = torch.maximum(greatest, scores[i])
     return greatest, ids
 
 
