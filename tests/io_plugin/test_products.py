@@ -69,6 +69,14 @@ class TestClasses:
         np.testing.assert_array_equal(raster.pixels[0] == raster.nodata, INVALID)
         assert class_counts(raster, count)[-1] == 5
 
+    @pytest.mark.parametrize("count", [1, 2, 8, 9, 255, 300])
+    def test_how_often_each_stands_there(self, count: int) -> None:
+        dtype = class_dtype(count)
+        ids = np.random.default_rng(count).integers(0, count, (1, 150, 40)).astype(dtype)
+        ids[0, 100:120, 3:] = np.iinfo(dtype).max
+        counts = class_counts(RasterMap(ids, int(np.iinfo(dtype).max)), count)
+        assert counts == np.bincount(ids.ravel(), minlength=count)[:count].tolist()
+
     def test_names_and_colours(self) -> None:
         classes = (ClassContract(name="water", color="#2060c0"), ClassContract(name="land"))
         output = OutputContract(kind="classes", classes=classes)

@@ -26,7 +26,9 @@ def _threads_as_before() -> Iterator[None]:
     ctypes.CDLL(None).omp_set_num_threads(threads)
 
 
-@pytest.mark.parametrize("crew", [InTurn(), *(OpenMPCrew(3, side_by_side=one) for one in (False, True))])
+@pytest.mark.parametrize(
+    "crew", [InTurn(), OpenMPCrew(3, side_by_side=False), OpenMPCrew(3, side_by_side=True)]
+)
 @pytest.mark.parametrize("short", [True, False])
 @pytest.mark.parametrize("items", range(8))
 def test_order(crew: Crew, items: int, short: bool) -> None:

@@ -8,13 +8,9 @@ import pytest
 import torch
 
 from vllm_raster_model import engine_executor
-from vllm_raster_model.crew import FEW_THREADS, InTurn, OpenMPCrew
-from vllm_raster_model.engine_executor import (
-    EngineProcessExecutor,
-    crew,
-    fill_threads,
-    use_processor,
-)
+from vllm_raster_model.crew import InTurn, OpenMPCrew
+from vllm_raster_model.engine_ahead import StepAheadExecutor
+from vllm_raster_model.engine_executor import EngineProcessExecutor, crew, use_processor
 from vllm_raster_model.threads import BIND, RESERVED, THREADS
 
 from .serving import Serving, engine_config
@@ -75,42 +71,6 @@ def test_side_by_side_only_what_says_that_it_may(said: bool | None) -> None:
     assert made.side_by_side == (said is True and torch.get_num_threads() in range(2, 9))
 
 
-@pytest.mark.parametrize(
-    ("cores", "backend", "longest", "budget", "filled"),
-    [
-        (2, EngineProcessExecutor, 1100, 2048, 2200),
-        (2, EngineProcessExecutor, 1100, 4096, 4096),
-        (4, EngineProcessExecutor, 5000, 5000, 20000),
-        (2, EngineProcessExecutor, 84, 2048, 2048),
-        (2, EngineProcessExecutor, 1100, 1100, 1100),
-        (FEW_THREADS + 1, EngineProcessExecutor, 1100, 2048, 2048),
-        (2, "mp", 1100, 2048, 2048),
-    ],
-)
-def test_a_step_has_a_window_for_each_thread(
-    monkeypatch: pytest.MonkeyPatch,
-    cores: int,
-    backend: Any,
-    longest: int,
-    budget: int,
-    filled: int,
-) -> None:
-    monkeypatch.setattr(engine_executor, "usable_cores", lambda: tuple(range(cores)))
-    monkeypatch.setenv(BIND, ",".join(map(str, range(cores))))
-    scheduler = SimpleNamespace(
-        max_num_batched_tokens=budget, max_num_encoder_input_tokens=budget, encoder_cache_size=1
-    )
-    fill_threads(
-        SimpleNamespace(
-            parallel_config=SimpleNamespace(distributed_executor_backend=backend),
-            scheduler_config=scheduler,
-            model_config=SimpleNamespace(max_model_len=longest),
-        )
-    )
-    assert scheduler.max_num_batched_tokens == scheduler.max_num_encoder_input_tokens == filled
-    assert scheduler.encoder_cache_size in (1, filled)
-
-
 def test_leaves_its_maker_s_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     assert made() == "uni"
@@ -119,7 +79,7 @@ def test_leaves_its_maker_s_process_alone(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_vllm_keeps_what_is_chosen(prithvi: Serving) -> None:
     parallel = engine_config(prithvi.checkpoint).parallel_config
-    assert parallel.distributed_executor_backend is EngineProcessExecutor
+    assert parallel.distributed_executor_backend is StepAheadExecutor
 
 
 @pytest.mark.parametrize(("bound", "wanted"), [([[0]], 1), ([], None)])

@@ -3,7 +3,6 @@
 No side-car, no reference to another file, no network: whatever the bytes say.
 """
 
-import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from rasterio.errors import CRSError, NotGeoreferencedWarning, RasterioError, RP
 from rasterio.io import DatasetReader
 from rasterio.windows import Window as RasterioWindow
 
+from vllm_raster_io.block_cache import BLOCK_CACHE, shared_bytes
 from vllm_raster_io.directories import exact_nodata
 from vllm_raster_io.errors import RasterError
 from vllm_raster_io.files import SceneFile
@@ -40,19 +40,8 @@ _ALONE = {
     "OPJ_NUM_THREADS": "1",
 }
 
-_BLOCK_CACHE_MIB = "512"
-"""Holds a row of windows of a file in strips, 512 rows of 30,000 pixels in 17 bands of uint16."""
-
 GDAL_ERRORS = (RasterioError, CPLE_BaseError, CRSError, RPCError, UnicodeError)
 """What rasterio raises where a file is damaged or says what cannot be. It has no common base."""
-
-
-def bound_block_cache() -> None:
-    """Has GDAL keep less of what it has decoded than a twentieth of the machine, its default.
-
-    `GDAL_CACHEMAX` says otherwise, in MiB. To be called before a file is read.
-    """
-    os.environ.setdefault("GDAL_CACHEMAX", _BLOCK_CACHE_MIB)
 
 
 def accept_missing_reference() -> None:
@@ -138,6 +127,7 @@ class Dataset(Stored):
         place = RasterioWindow(window.column, window.row, window.width, window.height)
         last = window.row + window.height - 1
         problem = f"Rows {window.row} to {last} of the raster cannot be read, the file is damaged"
+        self._keep_blocks(window, bands)
         with alone(problem):
             pixels = self.place.read(numbers, window=place)
             found = [
@@ -155,8 +145,16 @@ class Dataset(Stored):
 
     def close(self) -> None:
         """Gives the memory back."""
+        BLOCK_CACHE.release(self)
         self.place.close()
         self._file.close()
+
+    def _keep_blocks(self, window: Window, bands: Sequence[int]) -> None:
+        whole = self.structure.get("INTERLEAVE") == Interleaving.pixel.value
+        together = range(self.count) if whole else bands
+        pixel = sum(self.dtypes[i].itemsize for i in together)
+        block = self.place.block_shapes[bands[0]]
+        BLOCK_CACHE.hold(self, shared_bytes(window, self.width, block, pixel))
 
     def _learn(self) -> None:
         dataset = self.place

@@ -1,5 +1,6 @@
 """Writing maps as GeoTIFF, in the scene's place."""
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +17,10 @@ from vllm_raster_io.options import Compression
 
 _BLOCK = 256
 _COG_BLOCK = 512
+_COG_PREDICTORS = {1: "NO", 2: "STANDARD", 3: "FLOATING_POINT"}
 _KEPT_TAGS = ("AREA_OR_POINT", "TIFFTAG_DATETIME")
+_WRITERS = str(min(4, os.cpu_count() or 1))
+"""Threads that compress a map: it is the last thing that its client waits for."""
 _UNCOLOURED = (128, 128, 128)
 
 Colour = tuple[int, int, int]
@@ -78,6 +82,7 @@ def write_cog(
     Overviews of ids are the nearest ones, of numbers their means.
     """
     with _environment(place), MemoryFile() as memory:
+        predictor = _COG_PREDICTORS[_predictor(raster, compression)]
         # GDAL takes the interleave over, and lays a file by bands out as no COG.
         _write(memory, raster, place, tags, "none", "pixel")
         with MemoryFile() as target:
@@ -86,14 +91,22 @@ def write_cog(
                 target.name,
                 driver="COG",
                 compress=compression,
-                predictor="NO" if compression == "none" else "YES",
-                overview_predictor="NO" if compression == "none" else "YES",
+                predictor=predictor,
+                overview_predictor=predictor,
                 overview_resampling="nearest" if raster.colours else "average",
                 blocksize=_COG_BLOCK,
                 bigtiff="if_safer",
-                num_threads="1",
+                num_threads=_WRITERS,
             )
             return bytes(target.getbuffer())
+
+
+def _predictor(raster: RasterMap, compression: Compression) -> int:
+    """TIFF's number of what is taken from each value before it is compressed."""
+    # Classes whose numbers are close are no more alike than others.
+    if compression == "none" or raster.colours:
+        return 1
+    return 3 if raster.pixels.dtype.kind == "f" else 2
 
 
 def _environment(place: Georeference) -> rasterio.Env:
@@ -110,7 +123,6 @@ def _write(
     interleave: str = "band",
 ) -> None:
     bands, height, width = raster.pixels.shape
-    predictor = 3 if raster.pixels.dtype.kind == "f" else 2
     with memory.open(
         driver="GTiff",
         count=bands,
@@ -122,9 +134,10 @@ def _write(
         blockxsize=_BLOCK,
         blockysize=_BLOCK,
         compress=compression,
-        predictor=1 if compression == "none" else predictor,
+        predictor=_predictor(raster, compression),
         bigtiff="if_safer",
         interleave=interleave,
+        num_threads=_WRITERS,
         # Else three bands of bytes are taken for colours.
         photometric="palette" if _has_table(raster) else "minisblack",
         **place.profile(),

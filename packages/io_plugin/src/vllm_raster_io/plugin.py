@@ -14,7 +14,7 @@ from uuid import uuid4
 from vllm_raster_io.access import Access
 from vllm_raster_io.answers import RasterAnswer
 from vllm_raster_io.contract import RasterContract
-from vllm_raster_io.datasets import accept_missing_reference, bound_block_cache
+from vllm_raster_io.datasets import accept_missing_reference
 from vllm_raster_io.deadlines import Deadline
 from vllm_raster_io.engine import (
     POOLING_TASK,
@@ -53,7 +53,6 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
         settings = Settings.load()
         LIMITS.set(settings.limits)
         accept_missing_reference()
-        bound_block_cache()
         fetch_no_media(vllm_config)
         keep_event_loop_free()
         config = vllm_config.model_config.hf_config

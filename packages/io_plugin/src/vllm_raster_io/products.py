@@ -16,6 +16,9 @@ Mask = npt.NDArray[np.bool_]
 
 STEPS = 254
 """Steps from a probability of 0 to one of 1 in a byte, whose greatest value is left for nodata."""
+_FEW_CLASSES = 8
+"""So many are counted faster one after the other than all in one go."""
+_COUNTED_ROWS = 64
 
 
 class MapMaker:
@@ -115,6 +118,11 @@ def class_ids(scores: Array, dtype: npt.DTypeLike) -> Array:
 
 def class_counts(raster: RasterMap, classes: int) -> list[int]:
     """How often each class stands on a map of ids."""
+    if classes <= _FEW_CLASSES:
+        # A part at a time, which the processor's cache holds.
+        rows = range(0, raster.pixels.shape[1], _COUNTED_ROWS)
+        parts = [raster.pixels[0, row : row + _COUNTED_ROWS] for row in rows]
+        return [sum(int(np.count_nonzero(one == i)) for one in parts) for i in range(classes)]
     # Row by row: bincount works on a copy in 64 bits, and lets no other thread run.
     bytewise = raster.pixels.dtype == np.uint8
     found = np.zeros(256 if bytewise else classes, dtype=np.int64)

@@ -19,7 +19,6 @@ from vllm_raster_model.threads import choose_threads
 _PROCESSES = "VLLM_ENABLE_V1_MULTIPROCESSING"
 
 
-
 class EngineProcessExecutor(UniProcExecutor):
     """Runs vLLM's CPU worker in the engine's process, on the cores that vLLM chose for it.
 

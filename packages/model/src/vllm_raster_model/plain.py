@@ -91,7 +91,9 @@ class RasterForImageToImage(nn.Module, IsAttentionFree, SupportsMultiModal):
         if multimodal_embeddings is None or is_multimodal is None:
             return torch.zeros(shape, device=input_ids.device)
         embeddings = torch.empty(shape, device=input_ids.device)
-        embeddings[~is_multimodal] = 0
+        # By their numbers: by a mask every row would be looked at.
+        others = (~is_multimodal).nonzero()[:, 0].to(embeddings.device)
+        embeddings.index_fill_(0, others, 0.0)
         return merge_cells(embeddings, multimodal_embeddings, is_multimodal)
 
     def forward(

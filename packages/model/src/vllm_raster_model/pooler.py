@@ -63,9 +63,7 @@ class MapPooler(Pooler):
         _forget_what_is_read_again(pooling_metadata)
         states = self.all_tokens(hidden_states, pooling_metadata)
         asked = [one.extra_kwargs or {} for one in pooling_metadata.pooling_params]
-        return self.crew.each(
-            self._map, list(zip(states, prompts, asked, strict=True)), short=True
-        )
+        return self.crew.each(self._map, list(zip(states, prompts, asked, strict=True)), short=True)
 
     def _map(
         self, prompt: tuple[torch.Tensor | None, torch.Tensor, Mapping[str, Any]]

@@ -64,6 +64,7 @@ class WindowPredictor(nn.Module):
         self.takes_any_size = getattr(self.network, "takes_any_size", False)
         self.crew: Crew = InTurn()
         self._begun: dict[int, _Begun] = {}
+        self._begun_before: dict[int, _Begun] = {}
         self._devices = layers.parallel_size
 
     def settle_precision(self) -> None:
@@ -106,19 +107,27 @@ class WindowPredictor(nn.Module):
         Returns:
             One (cells, numbers a cell) a window, in the order of the windows.
         """
-        begun = [self._begun.pop(one[0].data_ptr(), None) for one in windows]
+        begun = [self._taken(one) for one in windows]
         left = [one for one, future in zip(windows, begun, strict=True) if future is None]
         computed = iter(self._each(left, Grid.cells_of))
         return [next(computed) if one is None else one.cells() for one in begun]
 
     @torch.inference_mode()
     def begin(self, windows: Sequence[Window]) -> None:
-        """Begins to compute windows that `cells` will be asked for; soon, for they are kept."""
+        """Begins to compute windows that `cells` will be asked for.
+
+        They are kept until it is, or until this has been called twice more.
+        """
+        self._begun_before, self._begun = self._begun, {}
         groups = [[windows[i] for i in one] for one in self._alike([one[0] for one in windows])]
         begun = self.crew.begin(lambda group: self._made(group, Grid.cells_of), groups)
         for group, future in zip(groups, begun, strict=False):
             for i, window in enumerate(group):
                 self._begun[window[0].data_ptr()] = _Begun(window, future, i)
+
+    def _taken(self, window: Window) -> _Begun | None:
+        place = window[0].data_ptr()
+        return self._begun.pop(place, None) or self._begun_before.pop(place, None)
 
     def _each(
         self, windows: Sequence[Window], last: Callable[[Grid, torch.Tensor], torch.Tensor]

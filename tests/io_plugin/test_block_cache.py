@@ -1,0 +1,85 @@
+"""How much GDAL keeps of what it has read."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rasterio
+from rasterio.env import get_gdal_config
+
+from vllm_raster_io import block_cache
+from vllm_raster_io.block_cache import LEAST, MOST, BlockCache, shared_bytes
+from vllm_raster_io.files import DiskFile
+from vllm_raster_io.rasters import Scene
+from vllm_raster_io.tiling import Window
+
+
+@pytest.fixture(autouse=True)
+def _by_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GDAL_CACHEMAX", raising=False)
+
+
+def size() -> object:
+    with rasterio.Env():
+        return get_gdal_config("GDAL_CACHEMAX")
+
+
+@pytest.mark.parametrize(
+    ("window", "block", "shared"),
+    [
+        ((0, 0, 512, 512), (512, 512), 0),
+        ((512, 1024, 512, 512), (256, 256), 0),
+        # Two rows of blocks of 512 rows, each of 6,000 pixels of 4 bytes.
+        ((448, 0, 512, 512), (512, 512), 2 * 512 * 6000 * 4),
+        ((0, 448, 512, 512), (512, 512), 2 * 512 * 6000 * 4),
+        ((0, 0, 512, 512), (1, 6000), 513 * 6000 * 4),
+        ((0, 0, 512, 512), (16, 6000), 33 * 16 * 6000 * 4),
+        ((0, 0, 100, 512), (512, 512), 2 * 512 * 6000 * 4),
+    ],
+)
+def test_what_windows_share(
+    window: tuple[int, int, int, int], block: tuple[int, int], shared: int
+) -> None:
+    assert shared_bytes(Window(*window), 6000, block, 4) == shared
+
+
+def test_grows_with_what_is_read_and_shrinks() -> None:
+    cache, one, other = BlockCache(), object(), object()
+    cache.hold(one, 0)
+    assert size() == LEAST
+    cache.hold(one, 3 * LEAST)
+    cache.hold(one, LEAST)
+    cache.hold(other, 2 * LEAST)
+    assert size() == 5 * LEAST
+    cache.hold(other, 2 * MOST)
+    assert size() == MOST
+    cache.release(other)
+    assert size() == 3 * LEAST
+    cache.release(one)
+    cache.release(one)
+    assert size() == LEAST
+
+
+def test_what_is_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = size()
+    monkeypatch.setenv("GDAL_CACHEMAX", "64")
+    BlockCache().hold(object(), 100 * LEAST)
+    assert size() == before
+
+
+@pytest.mark.parametrize(("overlap", "wanted"), [(0, LEAST), (64, 2 * 512 * 4096 * 6 * 2)])
+def test_of_a_scene(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overlap: int, wanted: int
+) -> None:
+    cache = BlockCache()
+    monkeypatch.setattr("vllm_raster_io.datasets.BLOCK_CACHE", cache)
+    path = tmp_path / "scene.tif"
+    made = {"driver": "GTiff", "height": 1024, "width": 4096, "count": 6, "dtype": "uint16"}
+    with rasterio.open(path, "w", **made, tiled=True, blockxsize=512, blockysize=512) as target:
+        target.write(np.ones((6, 1024, 4096), np.uint16))
+    with Scene(DiskFile(os.open(path, os.O_RDONLY))) as scene:
+        scene.read(Window(0, 512 - overlap, 512, 512), range(6))
+        assert size() == max(wanted, LEAST)
+    assert size() == LEAST
+    assert block_cache.BLOCK_CACHE is not cache
