@@ -8,7 +8,8 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
-_Item, _Result = TypeVar("_Item"), TypeVar("_Result")
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 FEW_THREADS = 8
 """So many windows, and no more, are computed side by side: each takes a network's memory."""
