@@ -160,7 +160,7 @@ class InstructedRasterForImageToImage(nn.Module, SupportsMultiModal, SupportsLoR
         loaded = load_strictly(self, ours.items(), apart=_LANGUAGE_MODEL) | load_language_model(
             self.language_model, theirs, self.config.text_config, _LANGUAGE_MODEL
         )
-        self.predictor.settle_precision()
+        self.predictor.settle()
         return loaded
 
     def _decode(self, states: torch.Tensor) -> torch.Tensor:

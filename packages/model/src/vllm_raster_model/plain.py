@@ -117,5 +117,5 @@ class RasterForImageToImage(nn.Module, IsAttentionFree, SupportsMultiModal):
             WeightsError: One is missing, unknown or of the wrong shape.
         """
         loaded = load_strictly(self, weights)
-        self.predictor.settle_precision()
+        self.predictor.settle()
         return loaded

@@ -12,6 +12,7 @@ from torch import nn
 from vllm_raster_model.config import RasterConfig
 from vllm_raster_model.crew import Crew, InTurn
 from vllm_raster_model.grid import Grid
+from vllm_raster_model.layout import keep_channels_last
 from vllm_raster_model.networks import Layers, build_network
 from vllm_raster_model.normalisation import Normaliser, pad_to, pad_to_grid
 from vllm_raster_model.precision import settle_precision
@@ -67,14 +68,15 @@ class WindowPredictor(nn.Module):
         self._begun_before: dict[int, _Begun] = {}
         self._devices = layers.parallel_size
 
-    def settle_precision(self) -> None:
-        """Chooses in which type the network computes, once its weights are loaded, and says so.
+    def settle(self) -> None:
+        """Chooses how the network computes, once its weights are loaded, and says so.
 
         Raises:
             ContractError: A type is asked for that is none, or that it cannot compute in.
         """
-        chosen = settle_precision(self.network, self.config.contract, self._devices)
-        logger.info("%s", chosen)
+        if self._device.type == "cpu" and keep_channels_last(self.network):
+            logger.info("Convolutions with channels last.")
+        logger.info("%s", settle_precision(self.network, self.config.contract, self._devices))
 
     def forward(
         self,
