@@ -1,13 +1,15 @@
 """Tiles a second through `POST /pooling` over those of the same network in a bare loop.
 
 For a heavy network (a Prithvi, some 800 ms a tile) and a light one (some 20 ms), each on one large
-scene and on eight at once. The bare loop runs before and after the server, and the mean of the
-two counts, for machines change their speed. The server reads the scenes from its own disk, as a
-service of many scenes would: a client on the same cores would count as the server's.
+scene and on eight at once. The bare loop runs before and after the server, and the faster one
+counts: its speed depends on where its memory happens to lie, by up to a half. The server reads the
+scenes from its own disk, as a service of many scenes would: a client on the same cores would count
+as the server's. Both have computed for a while before they are timed.
 """
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -61,20 +63,22 @@ def compared(checkpoint: Path, side: int, small: int, seconds: float) -> dict[st
     """Both ways to compute, for a scene of `side` pixels and eight of `small`."""
     with tempfile.TemporaryDirectory() as folder:
         scenes = Path(folder)
-        for name, length in (("large", side), ("small", small), ("first", TILE)):
+        for name, length in (("large", side), ("small", small)):
             write_scene(scenes / f"{name}.tif", length)
+        os.sync()  # or the disk is written to while they are read
         before = bare(checkpoint, seconds)
         one = Served(checkpoint, scenes)
         with one.server:
-            one.rate("first.tif", AT_ONCE)
+            # To look at memory takes time of the processors, so it is done meanwhile.
             memory = PeakMemory(one.server.group)
+            one.rate("small.tif", AT_ONCE)
+            memory.end()
             rates = {
                 "large_scene": one.rate("large.tif"),
                 "eight_scenes": one.rate("small.tif", AT_ONCE),
             }
-            memory.end()
         after = bare(checkpoint, seconds)
-    mean = (before["tiles_a_second"] + after["tiles_a_second"]) / 2
+    best = max(before["tiles_a_second"], after["tiles_a_second"])
     return {
         "ready_s": one.ready,
         "idle_gb": memory.idle / 1e9,
@@ -82,9 +86,9 @@ def compared(checkpoint: Path, side: int, small: int, seconds: float) -> dict[st
         "bare_batch": before["batch"],
         "bare_before": before["tiles_a_second"],
         "bare_after": after["tiles_a_second"],
-        "bare_ms": 1000 / mean,
+        "bare_ms": 1000 / best,
         **{f"served_{name}": rate for name, rate in rates.items()},
-        **{name: rate / mean for name, rate in rates.items()},
+        **{name: rate / best for name, rate in rates.items()},
     }
 
 
