@@ -84,7 +84,8 @@ def step(
         device=CPU,
         query_start_loc_gpu=torch.tensor([0, *np.cumsum(counts)], dtype=torch.int32),
     )
-    maps = [one if one is None else one.clone() for one in pooler(buffer, given)]
+    maps = pooler(buffer, given)
+    # On a CPU vLLM copies no map before it goes out, which may be after the next step has begun.
     buffer.fill_(torch.nan)
     return maps
 

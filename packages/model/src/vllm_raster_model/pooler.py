@@ -84,7 +84,13 @@ class MapPooler(Pooler):
         if self.decode is not None:
             cells = self.decode(cells.flatten(0, 1))
         # Chosen before it is laid out, for ids are the fewer to move.
-        return grid.laid_out(sent(grid.blocks_of(cells, channels), asked.get("answer")))
+        laid = grid.laid_out(sent(grid.blocks_of(cells, channels), asked.get("answer")))
+        # A single cell lies as it lay in the states, which the engine's next step writes over.
+        return laid.clone() if _share_memory(laid, states) else laid
+
+
+def _share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 
 def _forget_what_is_read_again(pooling_metadata: PoolingMetadata) -> None:
