@@ -120,6 +120,20 @@ def test_what_is_not_base64_is_refused(text: str) -> None:
     assert len(message) < 150
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("SUkq AA==", "it has blanks, which must be left out"),
+        ("SUkq\n \tAA==\n", "it has blanks, which must be left out"),
+        ("SUk_AA--", "must have + for - and / for _"),
+        ("scene_1.tif", "only base64 data"),
+        ("a scene.tif", "only base64 data"),
+    ],
+)
+def test_base64_of_other_kinds_is_told_what_to_change(text: str, told: str) -> None:
+    assert told in refusal(RequestError, data=text)
+
+
 def test_the_url_safe_alphabet_is_another() -> None:
     content = b"\xfb\xff\xbf\xfe" * 30
     assert sent(base64.b64encode(content).decode()) == content

@@ -8,12 +8,13 @@ from typing import Any
 
 import httpx
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from vllm_raster_io import RasterClient, ServiceError
 from vllm_raster_io.answers import ConfidenceFile, Effective, RasterAnswer
 from vllm_raster_io.arguments import MapArguments
 from vllm_raster_io.cli import app
+from vllm_raster_io.errors import RequestError
 from vllm_raster_io.requests import RasterRequest
 
 ANSWER = RasterAnswer(
@@ -124,6 +125,26 @@ class TestClient:
             client.map(b"a scene", **wrong)
         assert not server.bodies
 
+    def test_no_number_is_nodata(self, server: Server) -> None:
+        with RasterClient() as client:
+            client.map(b"a scene", nodata=float("nan"))
+        assert server.fields == {"nodata": "nan"}
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("nodata", float("inf")),
+            ("scale", float("nan")),
+            ("offset", [0, float("-inf")]),
+            ("bbox", (0, 0, float("inf"), 1)),
+        ],
+    )
+    def test_what_json_does_not_have(self, server: Server, name: str, value: Any) -> None:
+        wrong: Any = {name: value}
+        with RasterClient() as client, pytest.raises(RequestError, match=f"`{name}` must be made"):
+            client.map(b"a scene", **wrong)
+        assert not server.bodies
+
     def test_confidence(self, server: Server, tmp_path: Path) -> None:
         with RasterClient() as client:
             result = client.map(b"a scene", confidence=True)
@@ -205,10 +226,19 @@ class TestCommandLine:
         assert run(scene, tmp_path / "map.tif", f"--nodata={given}") == 0
         assert server.fields == {"nodata": sent}
 
+    @pytest.mark.parametrize("option", ["--scale=nan", "--nodata=inf", "--bbox=0,0,inf,1"])
+    def test_what_json_does_not_have(self, scene: Path, tmp_path: Path, option: str) -> None:
+        # In words, without a traceback.
+        assert isinstance(outcome(scene, tmp_path / "map.tif", option).exception, SystemExit)
+
     @pytest.mark.parametrize("option", ["--scale=x", "--window=1,2,a,4", "--tile-size=big"])
     def test_what_is_no_number(self, scene: Path, tmp_path: Path, option: str) -> None:
         assert run(scene, tmp_path / "map.tif", option) == 2
 
 
 def run(*arguments: object) -> int:
-    return CliRunner().invoke(app, ["map", *map(str, arguments)]).exit_code
+    return outcome(*arguments).exit_code
+
+
+def outcome(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["map", *map(str, arguments)])

@@ -10,9 +10,13 @@ from rasterio.env import get_gdal_config
 
 from vllm_raster_io import block_cache
 from vllm_raster_io.block_cache import LEAST, MOST, BlockCache, shared_bytes
+from vllm_raster_io.errors import RasterError
 from vllm_raster_io.files import DiskFile
 from vllm_raster_io.rasters import Scene
 from vllm_raster_io.tiling import Window
+
+from ..factories import make_raster
+from .scenes import open_scene
 
 
 @pytest.fixture(autouse=True)
@@ -83,3 +87,15 @@ def test_of_a_scene(
         assert size() == max(wanted, LEAST)
     assert size() == LEAST
     assert block_cache.BLOCK_CACHE is not cache
+
+
+def test_what_is_read_too_late_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = BlockCache()
+    monkeypatch.setattr("vllm_raster_io.datasets.BLOCK_CACHE", cache)
+    scene = open_scene(make_raster(height=64, width=64, nodata=0, blockysize=7))
+    scene.read(Window(10, 0, 32, 32), [0])
+    assert cache._needs
+    scene.close()
+    with pytest.raises(RasterError):
+        scene.read(Window(10, 0, 32, 32), [0])
+    assert not cache._needs

@@ -10,12 +10,14 @@ from rasterio.io import MemoryFile
 from rasterio.rpc import RPC
 from rasterio.transform import RPCTransformer
 
+from vllm_raster_io.errors import RasterError
 from vllm_raster_io.georeference import placed
 from vllm_raster_io.tiling import Window
 
 from ..factories import make_raster
 from .geotiffs import WRITERS, map_of, reading, tags_of, write
-from .scenes import open_scene
+from .requesting import mapped, noise
+from .scenes import make_contract, open_scene
 from .tiff import TIE_POINTS, single_strip
 
 ungeoreferenced = pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
@@ -223,3 +225,20 @@ def test_a_cog_lies_where_a_geotiff_does(options: dict[str, Any]) -> None:
             kind = one.tags().get("AREA_OR_POINT")
             places.append((one.crs, one.transform, points, one.gcps[1], rpcs, kind))
     assert places[0] == places[1]
+
+
+@pytest.mark.parametrize(
+    ("transform", "fields"),
+    [
+        (Affine(1, 0, np.nan, 0, -1, 0), {}),
+        (Affine(1, np.nan, 0, np.nan, -1, 0), {"format": "cog"}),
+        (Affine(np.inf, 0, 0, 0, -1, 0), {"window": [5, 5, 9, 9]}),
+        (Affine(1, 0, np.nan, 0, -1, 0), {"bbox": [0, 0, 1, 1]}),
+        # Finite, but not where the part begins.
+        (Affine(1e308, 0, 1e308, 0, -1e308, 0), {"window": [5, 5, 9, 9]}),
+    ],
+)
+def test_what_no_answer_can_tell_is_refused(transform: Affine, fields: dict[str, Any]) -> None:
+    scene = make_raster(values=noise(20, 30), transform=transform)
+    with pytest.raises(RasterError, match="must be made of finite numbers, but is"):
+        mapped(scene, make_contract(), **fields)

@@ -162,6 +162,8 @@ def test_a_file_in_the_wrong_place_was_a_string() -> None:
         ("nodata", "0", "a number, 'nan' or 'none', got str '0'"),
         ("nodata", 10**400, "a number, 'nan' or 'none', got int 1000"),
         ("nodata", True, "a number, 'nan' or 'none', got bool True"),
+        ("nodata", float("nan"), "a number, 'nan' or 'none', got float nan"),
+        ("nodata", float("inf"), "a number, 'nan' or 'none', got float inf"),
         ("resolution", 0, "a number above 0, or a list of two, got int 0"),
         ("resolution", [1, 2, 3], "a number above 0, or a list of two, got list [1, 2, 3]"),
         ("confidence", 1, "input should be a valid boolean, got int 1"),

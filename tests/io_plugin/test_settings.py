@@ -199,6 +199,7 @@ class TestWrongVariables:
             ("READ_ROOTS", "./scenes", "should be an absolute path"),
             ("READ_ROOTS", "~/scenes", "should be an absolute path"),
             ("READ_ROOTS", "/nowhere/at/all", "should be a folder that exists"),
+            ("READ_ROOTS", "/tmp:/var", "between several stands a comma"),
             ("READ_ROOTS", "/etc/passwd", "should be a folder, and is none"),
             ("READ_ROOTS", "/", "not the whole system's"),
             ("WRITE_ROOTS", "/..", "not the whole system's"),

@@ -1,11 +1,13 @@
 """What a client may ask for beside the raster, as keywords."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 from vllm_raster_io.augmentation import Augment
 from vllm_raster_io.blending import Profile
+from vllm_raster_io.errors import RequestError
 from vllm_raster_io.options import Compression, Format, Product
 
 
@@ -46,15 +48,21 @@ def fields_of(arguments: MapArguments) -> dict[str, Any]:
 
     Raises:
         TypeError: There is no such argument.
+        RequestError: A number is one that json does not have.
     """
     known = MapArguments.__annotations__
     if unknown := [name for name in arguments if name not in known]:
         raise TypeError(f"map() has no argument {unknown[0]!r}; there are {', '.join(known)}")
-    return {name: _plain(value) for name, value in arguments.items() if value is not None}
+    return {name: _plain(name, value) for name, value in arguments.items() if value is not None}
 
 
-def _plain(value: Any) -> Any:
+def _plain(name: str, value: Any) -> Any:
     """A value as json has it."""
+    if name == "nodata" and value != value:
+        return "nan"  # as rasterio's datasets tell it
+    numbers = value if isinstance(value, Sequence) else [value]
+    if any(isinstance(one, float) and not math.isfinite(one) for one in numbers):
+        raise RequestError(f"`{name}` must be made of finite numbers, got {value!r}")
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, Sequence) and not isinstance(value, str):

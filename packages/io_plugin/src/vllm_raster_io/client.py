@@ -93,6 +93,7 @@ class RasterClient(Closing):
         Raises:
             ServiceError: The server refused, with its reason, or could not be reached.
             TypeError: There is no such argument, or some files are sent and others named.
+            RequestError: A number is infinite or none.
             OSError: A file cannot be read.
         """
         fields = fields_of(arguments)

@@ -150,6 +150,8 @@ class Dataset(Stored):
         self._file.close()
 
     def _keep_blocks(self, window: Window, bands: Sequence[int]) -> None:
+        if self.place.closed:
+            return  # a window that was asked for before; nothing would let go of its blocks
         whole = self.structure.get("INTERLEAVE") == Interleaving.pixel.value
         together = range(self.count) if whole else bands
         pixel = sum(self.dtypes[i].itemsize for i in together)

@@ -1,5 +1,6 @@
 """Where a raster lies, and where a part of it or the same in other pixels does."""
 
+import math
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -10,6 +11,7 @@ from rasterio.io import DatasetReader
 from rasterio.rpc import RPC
 from rasterio.transform import Affine
 
+from vllm_raster_io.errors import RasterError
 from vllm_raster_io.tiling import Window
 
 
@@ -43,6 +45,21 @@ class Georeference:
             rpcs=dataset.rpcs,
             is_point=dataset.tags().get("AREA_OR_POINT") == "Point",
         )
+
+    def checked(self) -> Self:
+        """The same, whose transform can be told in an answer.
+
+        Raises:
+            RasterError: One of its numbers is infinite or none.
+        """
+        numbers = () if self.transform is None else self.transform[:6]
+        if not all(map(math.isfinite, numbers)):
+            raise RasterError(
+                "The transform of the scene's file, or of the part asked for, must be made of "
+                f"finite numbers, but is {[float(one) for one in numbers]}: "
+                "mend it, or send the file without one"
+            )
+        return self
 
     def part(self, window: Window) -> Self:
         """That of a window of the raster."""

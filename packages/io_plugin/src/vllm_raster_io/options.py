@@ -35,7 +35,6 @@ Whole = Annotated[int, Field(ge=-(2**63), lt=2**64)]
 Count = Annotated[int, Field(ge=1, lt=2**31)]
 Pixels = Annotated[int, Field(ge=0, lt=2**31)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
-Nodata = Annotated[float, Field(json_schema_extra=_BOUNDS)]
 
 _PIXELS: dict[str, JsonValue] = {"type": "integer", "minimum": 0, "exclusiveMaximum": 2**31}
 _SIDE: dict[str, JsonValue] = {**_PIXELS, "minimum": 1}
@@ -91,7 +90,7 @@ class MapOptions(BaseModel):
         description="Added after `scale`, in the checkpoint's unit and in place of its "
         "`input.offset`; one number, or one a band.",
     )
-    nodata: Whole | Nodata | Literal["nan", "none"] | None = Field(
+    nodata: Whole | Finite | Literal["nan", "none"] | None = Field(
         default=None,
         description="Value of invalid pixels, in the file's counts and in place of its own; `none` "
         "if no value is invalid. NaN always is, and masks hold as well.",

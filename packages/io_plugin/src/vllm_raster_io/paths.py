@@ -47,7 +47,10 @@ class Root:
         try:
             resolved = os.path.realpath(text, strict=True)
         except OSError as error:
-            raise ValueError(f"should be a folder that exists ({error.strerror})") from None
+            several = "; between several stands a comma" if ":" in text or ";" in text else ""
+            raise ValueError(
+                f"should be a folder that exists ({error.strerror}){several}"
+            ) from None
         if not os.path.isdir(resolved):
             raise ValueError("should be a folder, and is none")
         if resolved in ("/", "/dev") or resolved.startswith(("/proc", "/sys")):

@@ -126,9 +126,10 @@ class Plan(Closing):
         request, series, contract = self.request, self.series, self.contract
         if request.nodata is not None:
             series.take_nodata(None if isinstance(request.nodata, str) else request.nodata)
-        place, output = Georeference.of(series.dataset), contract.output
+        place, output = Georeference.of(series.dataset).checked(), contract.output
         self.region = find_region(request, place, series.height, series.width)
-        self.place = place.part(self.region.window).scaled(output.upscale, output.downscale)
+        part = place.part(self.region.window)
+        self.place = part.scaled(output.upscale, output.downscale).checked()
         self.encoding.check_size(*self.map_size)
         self.view = View(series, self.region, self.units)
         self.tiling = _tiling(request, contract, self.view.height, self.view.width)
