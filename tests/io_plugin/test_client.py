@@ -187,6 +187,15 @@ def test_command_line_refuses_bad_places(tmp_path: Path, location: str) -> None:
     assert done.exit_code == 2
 
 
+def test_command_line_refuses_one_file_for_map_and_confidence(tmp_path: Path) -> None:
+    scene = tmp_path / "scene.tif"
+    scene.write_bytes(b"a scene")
+    place = str(tmp_path / "map.tif")
+    done = CliRunner().invoke(app, ["map", str(scene), place, "--confidence", place])
+    assert done.exit_code == 2
+    assert "--confidence" in done.output
+
+
 def test_command_line_needs_a_place_for_the_map(tmp_path: Path) -> None:
     scene = tmp_path / "scene.tif"
     scene.write_bytes(b"a scene")

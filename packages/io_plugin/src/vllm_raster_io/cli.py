@@ -82,6 +82,8 @@ def map_scene(
     shown = None if preview is None else places.local_file(sources[0])
     if preview is not None and not isinstance(place, Path):
         raise typer.BadParameter("--preview shows the map, which must be on this machine for it")
+    if confidence is not None and isinstance(place, Path) and Path(confidence) == place:
+        raise typer.BadParameter("--confidence is a file of its own, not that of the map")
     # What a word may be is for the server to say, which knows its checkpoint.
     arguments: Any = {
         **places.map_fields(place, confidence, overwrite),
