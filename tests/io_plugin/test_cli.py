@@ -124,8 +124,9 @@ def test_values_have_a_preview(url: str, tmp_path: Path) -> None:
 
 
 def test_what_is_written_is_told_before_a_preview_fails(url: str, tmp_path: Path) -> None:
-    done = run(url, tmp_path, "--preview", str(tmp_path / "nowhere" / "map.png"))
+    (tmp_path / "map.png").mkdir()
+    done = run(url, tmp_path, "--preview", str(tmp_path / "map.png"))
     assert done.exit_code == 1
     assert f"Wrote {tmp_path / 'map.tif'}" in done.output.replace("\n", "")
-    assert "No such file or directory" in done.output
+    assert "Is a directory" in done.output
     assert (tmp_path / "map.tif").exists()

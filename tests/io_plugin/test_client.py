@@ -187,6 +187,30 @@ def test_command_line_refuses_bad_places(tmp_path: Path, location: str) -> None:
     assert done.exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["x.tif", "--confidence", "x.tif"], "one file"),
+        (["x.tif", "--confidence", "../here/x.tif"], "one file"),
+        (["x.png", "--preview", "./x.png"], "one file"),
+        (["none/x.tif"], "no folder 'none'"),
+        (["x.tif", "--preview", "none/x.png"], "no folder 'none'"),
+        (["x.gif"], "No map is written as .gif"),
+        (["x.npy", "--preview", "x.png"], "--preview"),
+    ],
+)
+def test_command_line_looks_first_where_the_map_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], told: str
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("COLUMNS", "300")
+    Path("scene.tif").write_bytes(b"a scene")
+    done = CliRunner().invoke(app, ["map", "scene.tif", *arguments])
+    assert done.exit_code == 2
+    assert told in done.output
+
+
 def test_command_line_needs_a_place_for_the_map(tmp_path: Path) -> None:
     scene = tmp_path / "scene.tif"
     scene.write_bytes(b"a scene")

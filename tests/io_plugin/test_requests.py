@@ -223,7 +223,7 @@ def test_unknown_keys_are_refused_with_the_fields_there_are(key: str) -> None:
 )
 def test_the_nearest_field_is_suggested(key: str, meant: str | None) -> None:
     message = refusal({"data": "AA==", key: 1})
-    assert (f"; did you mean `{meant}`?" in message) == (meant is not None)
+    assert (f" (did you mean `{meant}`?)" in message) == (meant is not None)
     assert ("did you mean" in message) == (meant is not None)
 
 

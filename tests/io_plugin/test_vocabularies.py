@@ -112,6 +112,12 @@ class TestNotThere:
         with pytest.raises(RasterError, match=told):
             match(("green", "red", "nir"), ["SR_B2", "SR_B3", "SR_B4", "SR_B5"])
 
+    def test_wanted_names_that_mean_two_things(self) -> None:
+        file = ["BLUE", "GREEN", "RED", "NIR_NARROW", "SWIR_1", "SWIR_2"]
+        told = r"The names SR_B2, .* can be read as Landsat 8 and 9 or Landsat 4 to 7"
+        with pytest.raises(RasterError, match=told):
+            match(("SR_B2", "SR_B3", "SR_B4", "SR_B5"), file)
+
     def test_names_of_no_vocabulary_are_found_as_they_are(self) -> None:
         found = match(("VV", "VH", "BLUE"), ["vh", " VV ", "B02"])
         assert found is not None

@@ -82,6 +82,9 @@ def map_scene(
     shown = None if preview is None else places.local_file(sources[0])
     if preview is not None and not isinstance(place, Path):
         raise typer.BadParameter("--preview shows the map, which must be on this machine for it")
+    written_as = format or opt.format_of(out)
+    if preview is not None and written_as == "npy":
+        raise typer.BadParameter("--preview shows maps in place, which .npy does not tell")
     # What a word may be is for the server to say, which knows its checkpoint.
     arguments: Any = {
         **places.map_fields(place, confidence, overwrite),
@@ -104,10 +107,12 @@ def map_scene(
         "priority": priority,
         "product": product,
         "dtype": dtype,
-        "format": format or opt.format_of(out),
+        "format": written_as,
         "compression": compression,
         "quality": quality,
     }
+    if isinstance(place, Path):
+        places.check_files(place, confidence, preview)
     source = sources[0] if len(sources) == 1 else sources
     try:
         with (

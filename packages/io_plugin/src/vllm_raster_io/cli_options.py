@@ -8,7 +8,10 @@ import typer
 
 Number = TypeVar("Number", int, float)
 
-_ENDINGS = {".png": "png", ".webp": "webp", ".jpg": "jpeg", ".jpeg": "jpeg", ".npy": "npy"}
+_ENDINGS: dict[str, str | None] = {
+    **dict.fromkeys((".tif", ".tiff")),
+    **{".png": "png", ".webp": "webp", ".jpg": "jpeg", ".jpeg": "jpeg", ".npy": "npy"},
+}
 
 
 def _listed(help_text: str, panel: str) -> Any:
@@ -90,8 +93,18 @@ Quality = Annotated[int | None, _listed("From 1 to 100, of jpeg and webp.", _OUT
 
 
 def format_of(out: str) -> str | None:
-    """The format that a file's name asks for; None for the server's own."""
-    return _ENDINGS.get(Path(out).suffix.lower())
+    """The format that a file's name asks for; None for the server's own, if it asks for none.
+
+    Raises:
+        BadParameter: It asks for one that no map is written in.
+    """
+    ending = "" if out.endswith("/") else Path(out).suffix.lower()
+    if ending and ending not in _ENDINGS:
+        raise typer.BadParameter(
+            f"No map is written as {ending}: let the file's name end in one of "
+            f"{', '.join(_ENDINGS)}, or say which --format it has"
+        )
+    return _ENDINGS.get(ending)
 
 
 def numbers(text: str | None, kind: Callable[[str], Number]) -> list[Number] | None:

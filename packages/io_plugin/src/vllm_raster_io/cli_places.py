@@ -60,6 +60,22 @@ def map_fields(
     return {**asked, "out_data_format": "path", **where}
 
 
+def check_files(map_file: Path, confidence: str | None, preview: Path | None) -> None:
+    """Looks, before anything is asked, whether what comes back can be written.
+
+    Raises:
+        BadParameter: Two of the files are one, or a folder is not there.
+    """
+    beside = {"--confidence": Path(confidence) if confidence else None, "--preview": preview}
+    files = {"the map": map_file} | {name: one for name, one in beside.items() if one is not None}
+    for name, one in files.items():
+        if not one.parent.is_dir():
+            raise typer.BadParameter(f"There is no folder {str(one.parent)!r} for {str(one)!r}")
+        for other, its in files.items():
+            if other != name and one.resolve() == its.resolve():
+                raise typer.BadParameter(f"{name} and {other} are to be one file, {str(one)!r}")
+
+
 def local_file(scene: Source) -> Path:
     """A scene that is on this machine.
 

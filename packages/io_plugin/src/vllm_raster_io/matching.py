@@ -40,21 +40,25 @@ def match(wanted: Sequence[str], names: Sequence[str | None], dates: int = 1) ->
     if as_spelt is not None:
         return Match(as_spelt)
     ways = readings(names)
-    found: dict[tuple[tuple[int, ...], ...], tuple[Reading, bool]] = {}
+    found: dict[tuple[tuple[int, ...], ...], tuple[Reading, Reading, bool]] = {}
     for mine in readings(wanted):
         for theirs in ways:
             places, widened = _find_meanings(wanted, mine, names, theirs, dates)
             if places is not None:
-                found.setdefault(places, (theirs, widened))
+                found.setdefault(places, (mine, theirs, widened))
     if not found:
         return None
     if len(found) > 1:
-        read = " or ".join(one.vocabulary for one, _ in found.values())
+        read = list(dict.fromkeys(theirs.vocabulary for _, theirs, _ in found.values()))
+        whose = "The names of the file's bands"
+        if len(read) == 1:
+            read = list(dict.fromkeys(mine.vocabulary for mine, _, _ in found.values()))
+            whose = f"The names {', '.join(wanted)}"
         raise RasterError(
-            f"The names of the file's bands can be read as {read}, which are different bands. "
+            f"{whose} can be read as {' or '.join(read)}, which are different bands. "
             "Give `bands`, as the file names them or by number"
         )
-    ((places, (reading, widened)),) = found.items()
+    ((places, (_, reading, widened)),) = found.items()
     notes = []
     if len(ways) > 1:
         others = ", ".join(one.vocabulary for one in ways if one is not reading)

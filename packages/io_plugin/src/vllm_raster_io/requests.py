@@ -204,7 +204,7 @@ def _problem(error: dict[str, Any]) -> str:
     where = cut(".".join(map(str, error["loc"])))
     if error["type"] == "extra_forbidden":
         near = get_close_matches(where.casefold(), RasterRequest.model_fields, 1)
-        meant = f"; did you mean `{near[0]}`?" if near else ""
+        meant = f" (did you mean `{near[0]}`?)" if near else ""
         return f"`{where}` is not a field of a request{meant}"
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
