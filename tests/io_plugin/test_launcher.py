@@ -90,6 +90,14 @@ def test_ends_what_does_not_listen(program: Path, monkeypatch: pytest.MonkeyPatc
     assert gone(group)
 
 
+def test_is_started_once(program: Path) -> None:
+    server = LocalServer("folder").start()
+    group = server.group
+    with server.start():
+        assert server.group == group
+    assert gone(group)
+
+
 def test_tells_why_it_did_not_start(program: Path) -> None:
     replace(program, "import sys\nsys.exit('the checkpoint is broken')")
     with pytest.raises(ServiceError, match="the checkpoint is broken"):

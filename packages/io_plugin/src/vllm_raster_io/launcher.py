@@ -78,11 +78,13 @@ class LocalServer(Closing):
         return self._process.pid
 
     def start(self) -> Self:
-        """Starts the server and waits until it answers.
+        """Starts the server, unless it was started, and waits until it answers.
 
         Raises:
             ServiceError: It ended or was not ready in time; the message has the end of its log.
         """
+        if self._process is not None:
+            return self  # a second process would take the place of the first, which none would end
         self._output = self.log.open("wb")
         self._process = subprocess.Popen(
             self._command,
