@@ -632,6 +632,30 @@ class TestRequests:
         assert [one.pixels for one in answer.classes] == [one.pixels for one in in_body.classes]
         assert len(answer.classes) == len(wanted)
 
+    @pytest.mark.parametrize("last", [0, 1])
+    def test_of_two_files_there_are_both_or_none(
+        self, root: Root, inside: Path, monkeypatch: pytest.MonkeyPatch, last: int
+    ) -> None:
+        before, write_draft, written = everything(inside), Target._write_draft, count()
+
+        def fill_the_disk(self: Target, *args: Any) -> None:
+            if next(written) == last:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            write_draft(self, *args)
+
+        asked = {"data": "scene.tif", "data_format": "path", "out_data_format": "path"}
+        asked |= {"out_path": "two.tif", "confidence": True}
+        allowed = Settings(read_roots=(root,), write_roots=(root,))
+        with monkeypatch.context() as patched:
+            patched.setattr(Target, "_write_draft", fill_the_disk)
+            with pytest.raises(ServingError, match="No space left"):
+                self.ask(allowed, **asked)
+        assert everything(inside) == before
+        answer = self.ask(allowed, **asked)
+        assert answer.confidence.data == "two_confidence.tif"
+        made = {one.name for one in everything(inside) - before}
+        assert made == {"two.tif", "two_confidence.tif"}
+
     def test_each_is_allowed_by_itself(self, root: Root) -> None:
         with pytest.raises(AccessError, match="not set up to write"):
             self.ask(

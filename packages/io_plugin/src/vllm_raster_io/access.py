@@ -1,6 +1,7 @@
 """Who may read and write what: where a request's raster may come from, and where a map may go."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 import pybase64
@@ -125,8 +126,9 @@ class Access:
         return file
 
 
-def deliver(content: bytes, target: Target | None) -> Delivery:
-    """Gives a map back: into the answer, or into a file.
+@contextmanager
+def delivered(content: bytes, target: Target | None) -> Iterator[Delivery]:
+    """Gives a map back: into the answer, or into a file, which is there once the block has ended.
 
     Raises:
         AccessError: The folder is not there any more.
@@ -134,9 +136,10 @@ def deliver(content: bytes, target: Target | None) -> Delivery:
         ServingError: It cannot be written.
     """
     if target is None:
-        return "b64_json", pybase64.b64encode_as_string(content)
-    target.write(content)
-    return "path", target.name
+        yield "b64_json", pybase64.b64encode_as_string(content)
+        return
+    with target.drafted(content):
+        yield "path", target.name
 
 
 def _decoded(data: str | Upload, tally: Tally) -> SceneFile:

@@ -1,11 +1,12 @@
 """The answer to a request: its map, made, written and described."""
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any, Literal
 
 import numpy as np
 
-from vllm_raster_io.access import deliver
+from vllm_raster_io.access import delivered
 from vllm_raster_io.answers import ClassSummary, ConfidenceFile, Effective, RasterAnswer
 from vllm_raster_io.assembly import Assembly
 from vllm_raster_io.contract import OutputContract
@@ -39,10 +40,15 @@ def answer_of(plan: Plan, assembly: Assembly, request_id: str | None) -> RasterA
     del raster
     (height, width), output = plan.map_size, plan.contract.output
     crs, transform = plan.place.crs, plan.place.transform
-    data_format, data = deliver(written.pop("content"), plan.target)
+    with ExitStack() as files:  # both are there at the end, or none
+        given = files.enter_context(delivered(written.pop("content"), plan.target))
+        if confidence is not None:
+            content = confidence.pop("content")
+            its = files.enter_context(delivered(content, plan.confidence_target))
+            confidence |= {"data_format": its[0], "data": its[1]}
     return RasterAnswer(
-        data_format=data_format,
-        data=data,
+        data_format=given[0],
+        data=given[1],
         request_id=request_id,
         format=plan.encoding.format,
         media_type=MEDIA_TYPES[plan.encoding.format],
@@ -53,7 +59,7 @@ def answer_of(plan: Plan, assembly: Assembly, request_id: str | None) -> RasterA
         invalid_pixels=invalid,
         crs=None if crs is None else crs.to_string(),
         transform=None if transform is None else [float(one) for one in transform[:6]],
-        confidence=None if confidence is None else _confidence(plan, confidence),
+        confidence=None if confidence is None else _confidence(confidence),
         effective=effective,
         **written,
     )
@@ -74,10 +80,9 @@ def _written(plan: Plan, raster: RasterMap, tags: Mapping[str, str]) -> dict[str
     }
 
 
-def _confidence(plan: Plan, written: dict[str, Any]) -> ConfidenceFile:
-    data_format, data = deliver(written["content"], plan.confidence_target)
-    told = {name: written[name] for name in ("dtype", "nodata", "scale")}
-    return ConfidenceFile(data_format=data_format, data=data, **told)
+def _confidence(written: Mapping[str, Any]) -> ConfidenceFile:
+    told = ("data_format", "data", "dtype", "nodata", "scale")
+    return ConfidenceFile(**{name: written[name] for name in told})
 
 
 def _told(nodata: float) -> int | Literal["nan"]:

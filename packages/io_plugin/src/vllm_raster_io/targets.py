@@ -95,19 +95,39 @@ class Target:
             RequestError: There is a file of this name by now.
             ServingError: The disk is full, or the like.
         """
+        with self.drafted(content):
+            pass
+
+    @contextmanager
+    def drafted(self, content: bytes) -> Iterator[None]:
+        """Writes the file, which gets its name where the `with` block ends without an error.
+
+        So of two files there are both, or none.
+
+        Raises:
+            AccessError, RequestError, ServingError: As `write` does.
+        """
         with self._opened() as folder:
             self._check_free(folder)
             draft = f".{secrets.token_hex(16)}.part"
             try:
-                self._write_draft(draft, folder, content)
-                self._name_draft(draft, folder)
-            except FileExistsError:
-                raise RequestError(_taken(self.name)) from None
-            except OSError as error:
-                raise ServingError(f"The map could not be written: {error.strerror}") from None
+                with self._telling():
+                    self._write_draft(draft, folder, content)
+                yield
+                with self._telling():
+                    self._name_draft(draft, folder)
             finally:
                 with suppress(OSError):
                     os.unlink(draft, dir_fd=folder)
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except FileExistsError:
+            raise RequestError(_taken(self.name)) from None
+        except OSError as error:
+            raise ServingError(f"The map could not be written: {error.strerror}") from None
 
     def _write_draft(self, draft: str, folder: int, content: bytes) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
