@@ -89,9 +89,12 @@ def compare(
             one.milliseconds.clear()
             contenders[name] = one
             print(f"{checkpoint.name}: {name} is ready", file=sys.stderr, flush=True)
+        order = list(contenders.values())
         for _ in range(rounds):
-            for one in contenders.values():
+            for one in order:
+                time.sleep(SETTLES)
                 one.map()
+            order = [*order[1:], order[0]]
     return contenders
 
 
@@ -120,6 +123,8 @@ def light(folder: Path) -> Path:
     return checkpoint
 
 
+SETTLES = 2.0
+"""Seconds between two requests: for a while after one, some servers still keep a core busy."""
 KINDS = {"light": (light, 8 * TILE), "heavy": (heavy, 2 * TILE)}
 """How each checkpoint is made, and the side of its scene in pixels."""
 
@@ -127,7 +132,7 @@ KINDS = {"light": (light, 8 * TILE), "heavy": (heavy, 2 * TILE)}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=sorted(KINDS))
-    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--all", action="store_true", help="all settings: some five minutes")
     parser.add_argument("--settings", nargs="+", choices=sorted(FEW | MORE), help="these only")
     options = parser.parse_args()
