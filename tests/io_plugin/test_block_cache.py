@@ -3,13 +3,12 @@
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
 import rasterio
 from rasterio.env import get_gdal_config
 
 from vllm_raster_io import block_cache
-from vllm_raster_io.block_cache import LEAST, MOST, BlockCache, shared_bytes
+from vllm_raster_io.block_cache import LEAST, MOST, BlockCache, bytes_to_keep
 from vllm_raster_io.errors import RasterError
 from vllm_raster_io.files import DiskFile
 from vllm_raster_io.rasters import Scene
@@ -17,6 +16,8 @@ from vllm_raster_io.tiling import Window
 
 from ..factories import make_raster
 from .scenes import open_scene
+
+pytestmark = pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
 
 
 @pytest.fixture(autouse=True)
@@ -30,10 +31,10 @@ def size() -> object:
 
 
 @pytest.mark.parametrize(
-    ("window", "block", "shared"),
+    ("window", "block", "kept"),
     [
-        ((0, 0, 512, 512), (512, 512), 0),
-        ((512, 1024, 512, 512), (256, 256), 0),
+        ((0, 0, 512, 512), (512, 512), 512 * 512 * 4),
+        ((512, 1024, 512, 512), (256, 256), 512 * 512 * 4),
         # Two rows of blocks of 512 rows, each of 6,000 pixels of 4 bytes.
         ((448, 0, 512, 512), (512, 512), 2 * 512 * 6000 * 4),
         ((0, 448, 512, 512), (512, 512), 2 * 512 * 6000 * 4),
@@ -42,10 +43,10 @@ def size() -> object:
         ((0, 0, 100, 512), (512, 512), 2 * 512 * 6000 * 4),
     ],
 )
-def test_what_windows_share(
-    window: tuple[int, int, int, int], block: tuple[int, int], shared: int
+def test_what_must_be_kept(
+    window: tuple[int, int, int, int], block: tuple[int, int], kept: int
 ) -> None:
-    assert shared_bytes(Window(*window), 6000, block, 4) == shared
+    assert bytes_to_keep(Window(*window), 6000, block, 4) == kept
 
 
 def test_grows_with_what_is_read_and_shrinks() -> None:
@@ -72,18 +73,33 @@ def test_what_is_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert size() == before
 
 
-@pytest.mark.parametrize(("overlap", "wanted"), [(0, LEAST), (64, 2 * 512 * 4096 * 6 * 2)])
+@pytest.mark.parametrize(
+    ("bands", "interleave", "overlap", "wanted"),
+    [
+        (6, "pixel", 0, LEAST),
+        (6, "pixel", 64, 3 * 256 * 4096 * 6 * 2),
+        # One band is asked for, and all of its blocks are decoded.
+        (40, "pixel", 0, 512 * 512 * 40 * 2),
+        (40, "band", 0, LEAST),
+    ],
+)
 def test_of_a_scene(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overlap: int, wanted: int
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    bands: int,
+    interleave: str,
+    overlap: int,
+    wanted: int,
 ) -> None:
     cache = BlockCache()
     monkeypatch.setattr("vllm_raster_io.datasets.BLOCK_CACHE", cache)
     path = tmp_path / "scene.tif"
-    made = {"driver": "GTiff", "height": 1024, "width": 4096, "count": 6, "dtype": "uint16"}
-    with rasterio.open(path, "w", **made, tiled=True, blockxsize=512, blockysize=512) as target:
-        target.write(np.ones((6, 1024, 4096), np.uint16))
+    made = {"driver": "GTiff", "height": 1024, "width": 4096, "count": bands, "dtype": "uint16"}
+    made |= {"tiled": True, "blockxsize": 256, "blockysize": 256, "sparse_ok": True}
+    with rasterio.open(path, "w", **made, interleave=interleave):
+        pass  # of zeros, which take no room
     with Scene(DiskFile(os.open(path, os.O_RDONLY))) as scene:
-        scene.read(Window(0, 512 - overlap, 512, 512), range(6))
+        scene.read(Window(0, 512 - overlap, 512, 512), range(bands if overlap else 1))
         assert size() == max(wanted, LEAST)
     assert size() == LEAST
     assert block_cache.BLOCK_CACHE is not cache

@@ -1,11 +1,9 @@
 """Windows side by side: on which threads, in which order, and that it does not show."""
 
-import ctypes
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,13 +15,6 @@ from .items import EVERYWHERE, mask, window
 from .serving import Serving
 
 SIZES = [(32, 32), (24, 32), (32, 32), (7, 11), (32, 32), (24, 32), (32, 8)]
-
-
-@pytest.fixture(autouse=True)
-def _threads_as_before() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    yield
-    ctypes.CDLL(None).omp_set_num_threads(threads)
 
 
 @pytest.mark.parametrize(
@@ -94,18 +85,14 @@ print(told)
     assert done.stdout.strip() == str([(1, 1), (1, 1), (2, 2), 1, 1, 1, 1, (1, 1)] * 2)
 
 
-def test_it_does_not_show(prithvi: Serving) -> None:
+def test_it_does_not_show(prithvi: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     """Through vLLM's own layers, which several threads call at once."""
     items = [window(*size, seed=i) for i, size in enumerate(SIZES * 4)]
     items[2].update(EVERYWHERE)
     items[4]["valid"] = mask(32, 32)
     prepared = [prithvi.prepare("<image>", one) for one in items]
     alone = [prithvi.encode([one])[0] for one in prepared]
-    predictor = prithvi.model.predictor
-    before, predictor.crew = predictor.crew, OpenMPCrew(4, side_by_side=True)
-    try:
-        for _ in range(5):
-            for found, expected in zip(prithvi.encode(prepared), alone, strict=True):
-                torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-    finally:
-        predictor.crew = before
+    monkeypatch.setattr(prithvi.model.predictor, "crew", OpenMPCrew(4, side_by_side=True))
+    for _ in range(5):
+        for found, expected in zip(prithvi.encode(prepared), alone, strict=True):
+            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)

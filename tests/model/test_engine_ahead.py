@@ -129,39 +129,48 @@ def chosen(prithvi: Serving, items: list[Any]) -> Any:
     return prepared, step
 
 
+@pytest.fixture
+def crew(prithvi: Serving, monkeypatch: pytest.MonkeyPatch) -> OpenMPCrew:
+    """Two threads that compute the windows of the model."""
+    made = OpenMPCrew(2, side_by_side=True)
+    monkeypatch.setattr(prithvi.model.predictor, "crew", made)
+    return made
+
+
 @pytest.mark.parametrize("side_by_side", [True, False])
-def test_begun_or_not_it_does_not_show(prithvi: Serving, side_by_side: bool) -> None:
+def test_begun_or_not_it_does_not_show(
+    prithvi: Serving, crew: OpenMPCrew, side_by_side: bool
+) -> None:
     items = [window(*size, seed=i) for i, size in enumerate(SIZES * 3)]
     items[1].update(EVERYWHERE)
     items[2]["valid"] = mask(32, 32)
     prepared, step = chosen(prithvi, items)
     expected = [prithvi.encode([one])[0] for one in prepared]
-    predictor = prithvi.model.predictor
-    before, predictor.crew = predictor.crew, OpenMPCrew(2, side_by_side=side_by_side)
-    try:
-        for _ in range(3):
-            predictor.begin(windows_of(step))
-            for found, wanted in zip(prithvi.encode(prepared), expected, strict=True):
-                torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
-            assert not predictor._begun
-            assert not predictor._begun_before
-    finally:
-        predictor.crew = before
+    crew.side_by_side = side_by_side
+    predictor, computed = prithvi.model.predictor, []
+    hook = predictor.network.register_forward_pre_hook(lambda _, given: computed.append(given[0]))
+    for _ in range(3):
+        computed.clear()
+        predictor.begin(windows_of(step))
+        assert bool(predictor._begun) == side_by_side
+        for found, wanted in zip(prithvi.encode(prepared), expected, strict=True):
+            torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+        assert sum(map(len, computed)) == len(items)
+        assert not predictor._begun
+        assert not predictor._begun_before
+    hook.remove()
 
 
+@pytest.mark.usefixtures("crew")
 def test_what_nobody_asks_for_is_let_go(prithvi: Serving) -> None:
     _, step = chosen(prithvi, [window(32, 32), window(24, 32)])
     predictor = prithvi.model.predictor
-    before, predictor.crew = predictor.crew, OpenMPCrew(2, side_by_side=True)
-    try:
-        predictor.begin(windows_of(step))
-        predictor.begin([])
-        assert len(predictor._begun_before) == 2
-        predictor.begin([])
-        assert not predictor._begun
-        assert not predictor._begun_before
-    finally:
-        predictor.crew = before
+    predictor.begin(windows_of(step))
+    predictor.begin([])
+    assert len(predictor._begun_before) == 2
+    predictor.begin([])
+    assert not predictor._begun
+    assert not predictor._begun_before
 
 
 def test_only_what_is_chosen_is_begun(prithvi: Serving) -> None:

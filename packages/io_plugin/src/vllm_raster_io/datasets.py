@@ -17,7 +17,7 @@ from rasterio.errors import CRSError, NotGeoreferencedWarning, RasterioError, RP
 from rasterio.io import DatasetReader
 from rasterio.windows import Window as RasterioWindow
 
-from vllm_raster_io.block_cache import BLOCK_CACHE, shared_bytes
+from vllm_raster_io.block_cache import BLOCK_CACHE, bytes_to_keep
 from vllm_raster_io.directories import exact_nodata
 from vllm_raster_io.errors import RasterError
 from vllm_raster_io.files import SceneFile
@@ -106,10 +106,9 @@ class Dataset(Stored):
 
     def block_bytes(self) -> int:
         """What GDAL must hold to read any one pixel."""
-        whole = self.structure.get("INTERLEAVE") == Interleaving.pixel.value
-        # JPEG 2000 is decoded in 32 bits, and all components together.
+        # JPEG 2000 is decoded in 32 bits.
         wide = 4 if self._form is JPEG_2000 else 0
-        together = self.count if whole or wide else 1
+        together = self.count if self._reads_all_bands else 1
         return max(
             height * width * max(kind.itemsize, wide) * together
             for (height, width), kind in zip(self.place.block_shapes, self.dtypes, strict=True)
@@ -152,11 +151,16 @@ class Dataset(Stored):
     def _keep_blocks(self, window: Window, bands: Sequence[int]) -> None:
         if self.place.closed:
             return  # a window that was asked for before; nothing would let go of its blocks
-        whole = self.structure.get("INTERLEAVE") == Interleaving.pixel.value
-        together = range(self.count) if whole else bands
+        together = range(self.count) if self._reads_all_bands else bands
         pixel = sum(self.dtypes[i].itemsize for i in together)
         block = self.place.block_shapes[bands[0]]
-        BLOCK_CACHE.hold(self, shared_bytes(window, self.width, block, pixel))
+        BLOCK_CACHE.hold(self, bytes_to_keep(window, self.width, block, pixel))
+
+    @property
+    def _reads_all_bands(self) -> bool:
+        """Whether GDAL decodes all bands of a block together."""
+        by_pixel = self.structure.get("INTERLEAVE") == Interleaving.pixel.value
+        return by_pixel or self._form is JPEG_2000
 
     def _learn(self) -> None:
         dataset = self.place

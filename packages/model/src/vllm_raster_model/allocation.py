@@ -14,8 +14,8 @@ def keep_memory() -> bool:
     """Has this process keep the memory that a network's layers are done with, for the next ones.
 
     glibc gives each block of 32 MB and more back at once. A layer of 64 channels for 512 × 512
-    pixels is larger, so the system would hand out and clear its memory again for each: 13 % of the
-    time of a small Prithvi, 30 % of that of a small U-Net. What is kept is what one step needs.
+    pixels is larger, so the system would hand out and clear its memory again for each, which
+    `benchmarks/bare.py --keep-memory` shows. What is kept is what one step needs.
 
     Returns:
         Whether the allocator takes such settings; others than glibc's have none, and glibc before

@@ -8,10 +8,9 @@ def keep_channels_last(network: nn.Module) -> bool:
     """Has a network of two-dimensional convolutions alone keep their weights with channels last.
 
     A CPU's kernels work on pixels whose channels lie side by side, and where they do not, each
-    layer brings them there first, and back. What a layer with such weights gives is so, too: that
-    makes a few convolutions of 40 channels faster by a sixth (PyTorch advises it for networks of
-    this kind). One that also joins, normalises or attends gets slower, a Prithvi with a UPerNet by
-    a sixth.
+    layer brings them there first, and back. What a layer with such weights gives is so, too, as
+    PyTorch advises for networks of this kind. One that also joins, normalises or attends may get
+    slower by it: a Prithvi with a UPerNet does.
 
     Args:
         network: With its weights loaded, on a CPU.

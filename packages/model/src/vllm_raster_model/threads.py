@@ -13,9 +13,9 @@ FEW_CORES = 8
 reserves is half of two. On more vLLM's own choice costs little."""
 SPINS = 1000
 """Times that a thread looks for work before it sleeps, some 20 µs: about the gap between two
-layers. OpenMP's own, 300 times as many, takes milliseconds from the server on the same core: on
-two cores a light network then took 61 ms of the processors a tile in place of 47, for 4 % more
-tiles a second (`benchmarks/out_of_the_box.py`), and far more where others want them."""
+layers. OpenMP's own, 300 times as many, takes milliseconds from the server on the same core where
+windows are not computed side by side; where they are, it makes no difference
+(`benchmarks/out_of_the_box.py`)."""
 _WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 
 
