@@ -1,11 +1,13 @@
 """Tiles a second of a checkpoint's network in a bare PyTorch loop: no server, no raster.
 
-Prints a json object with the best of some batch sizes.
+Prints a json object with the best of some batch sizes: as PyTorch comes, and with memory that is
+kept between two layers, as the served engine keeps it.
 """
 
 import argparse
 import json
 import os
+import sys
 import time
 
 import torch
@@ -41,20 +43,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("checkpoint")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--seconds", type=float, default=10.0, help="for each batch size")
-    parser.add_argument(
-        "--keep-memory", action="store_true", help="between two runs, as the served engine does"
-    )
+    parser.add_argument("--seconds", type=float, default=10.0, help="for each batch size, twice")
     options = parser.parse_args()
-    if options.keep_memory and not keep_memory():
-        parser.error("this C library takes no such setting")
     register_with_transformers()
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     model = RasterForImageToImage.from_pretrained(options.checkpoint).eval()
     with torch.inference_mode():
         rates = {one: tiles_a_second(model, one, options.seconds) for one in options.batches}
+        if not keep_memory():
+            print("This C library takes no such setting: memory is not kept", file=sys.stderr)
+        kept = {one: tiles_a_second(model, one, options.seconds) for one in options.batches}
     best = max(rates, key=lambda batch: rates[batch])
-    print(json.dumps({"tiles_a_second": rates[best], "batch": best, "rates": rates}))
+    told = {"tiles_a_second": rates[best], "batch": best, "kept": max(kept.values())}
+    print(json.dumps({**told, "rates": rates, "kept_rates": kept}))
 
 
 if __name__ == "__main__":

@@ -123,7 +123,7 @@ def light(folder: Path) -> Path:
     return checkpoint
 
 
-SETTLES = 2.0
+SETTLES = 1.0
 """Seconds between two requests: for a while after one, some servers still keep a core busy."""
 KINDS = {"light": (light, 8 * TILE), "heavy": (heavy, 2 * TILE)}
 """How each checkpoint is made, and the side of its scene in pixels."""

@@ -15,7 +15,7 @@ def keep_memory() -> bool:
 
     glibc gives each block of 32 MB and more back at once. A layer of 64 channels for 512 × 512
     pixels is larger, so the system would hand out and clear its memory again for each, which
-    `benchmarks/bare.py --keep-memory` shows. What is kept is what one step needs.
+    `benchmarks/bare.py` shows. What is kept is what one step needs.
 
     Returns:
         Whether the allocator takes such settings; others than glibc's have none, and glibc before
