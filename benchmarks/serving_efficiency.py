@@ -2,10 +2,10 @@
 
 For a heavy network (a Prithvi, some 800 ms a tile) and a light one (some 20 ms), each on one large
 scene and on eight at once. The bare loop runs before and after the server, and the faster one
-counts. What keeps the server's memory from one layer to the next would make it faster, too, a light
-network up to twice as fast: over such a loop is the ratio that ends in `_over_kept`. The server reads
-the scenes from its own disk, as a service of many scenes would: a client on the same cores would
-count as the server's. Both have computed for a while before they are timed.
+counts. What keeps the server's memory from one layer to the next would make it faster, too, a
+light network up to twice as fast: over such a loop is the ratio that ends in `_over_kept`. The
+server reads the scenes from its own disk, as a service of many scenes would: a client on the same
+cores would count as the server's. Both have computed for a while before they are timed.
 """
 
 import argparse

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from transformers import AutoProcessor
-from vllm import LLM
+from vllm import LLM, PoolingParams
 
 from vllm_raster_model.pytorch import RasterForImageToImage
 
@@ -41,6 +41,12 @@ def prompt(item: Item, **start: Any) -> dict[str, Any]:
     return {**(start or {"prompt": "<image>"}), "multi_modal_data": {"image": item}}
 
 
+def together(items: list[Item], image_id: int) -> dict[str, Any]:
+    """Windows that share a prompt, as the IO processor sends those of a scene."""
+    ids = [image_id, 7] * len(items)
+    return {"prompt_token_ids": ids, "multi_modal_data": {"image": items}}
+
+
 def difference(first: list[torch.Tensor], second: list[torch.Tensor]) -> float:
     return max(float((a - b).abs().max()) for a, b in zip(first, second, strict=True))
 
@@ -49,8 +55,9 @@ def main(checkpoint: str, out: str) -> None:
     llm = LLM(checkpoint)
     windows = items()
 
-    def scores(prompts: list[dict[str, Any]]) -> list[torch.Tensor]:
-        outputs = llm.encode(prompts, pooling_task="token_classify", use_tqdm=False)
+    def scores(prompts: list[dict[str, Any]], **asked: Any) -> list[torch.Tensor]:
+        params = PoolingParams(task="token_classify", extra_kwargs=asked)
+        outputs = llm.encode(prompts, params, pooling_task="token_classify", use_tqdm=False)
         return [one.outputs.data for one in outputs]
 
     batch = scores([prompt(one) for one in windows])
@@ -58,6 +65,8 @@ def main(checkpoint: str, out: str) -> None:
     image_id = llm.llm_engine.model_config.hf_config.image_token_id
     by_ids = scores([prompt(one, prompt_token_ids=[image_id, 7, 8]) for one in windows])
     without = scores([prompt(one, prompt="0a") for one in windows])
+    alike = [windows[i] for i in (0, 5, -1)]
+    (shared,) = scores([together(alike, image_id)], image="all")
     model = RasterForImageToImage.from_pretrained(checkpoint).eval()
     processor = AutoProcessor.from_pretrained(checkpoint)
     with torch.inference_mode():
@@ -68,6 +77,7 @@ def main(checkpoint: str, out: str) -> None:
                 "alone_and_in_batch": difference(alone, batch),
                 "engine_and_pytorch": difference(plain, batch),
                 "two_places": difference(batch[:1], batch[-1:]),
+                "shared_and_alone": difference(list(shared), [alone[i] for i in (0, 5, -1)]),
                 "token_ids_and_text": max(difference(by_ids, batch), difference(without, batch)),
             }
         )

@@ -65,6 +65,10 @@ def test_a_batch_changes_no_score(batches: dict[str, float]) -> None:
     assert batches["alone_and_in_batch"] <= 1e-4
 
 
+def test_sharing_a_prompt_changes_no_score(batches: dict[str, float]) -> None:
+    assert batches["shared_and_alone"] <= 1e-4
+
+
 def test_engine_and_plain_pytorch_agree(batches: dict[str, float]) -> None:
     assert batches["engine_and_pytorch"] <= 1e-4
 

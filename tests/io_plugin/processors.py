@@ -4,6 +4,7 @@ import base64
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 from rasterio.io import MemoryFile
 
@@ -31,9 +32,12 @@ def make_processor(
     *,
     tokenizer: Tokenizer | None = None,
     policy: str = "fcfs",
+    windows: int = 1,
     **block: Any,
 ) -> RasterIOProcessor:
-    config = SimpleNamespace(raster=raster_block(kind, **block), image_token_id=IMAGE_TOKEN)
+    config = SimpleNamespace(
+        raster=raster_block(kind, **block), image_token_id=IMAGE_TOKEN, max_images=windows
+    )
     return processor_of(config, tokenizer or Tokenizer(), policy)
 
 
@@ -49,17 +53,30 @@ def processor_of(
 
 
 class Engine:
-    """Answers prompts one by one, as vLLM does: with the tokens that the image became before."""
+    """Answers prompts one by one, as vLLM does: with the tokens that the image became before.
 
-    def __init__(self, processor: RasterIOProcessor) -> None:
+    Args:
+        processor: Whose prompts they are.
+        several: Whether the maps of all images are asked for.
+    """
+
+    def __init__(self, processor: RasterIOProcessor, *, several: bool = False) -> None:
         self._network = PixelNetwork(processor.contract)
+        self._several = several
 
     def __call__(self, prompt: Any) -> Any:
-        image, *key = prompt["prompt_token_ids"]
-        assert image == IMAGE_TOKEN
-        scores = self._network(prompt["multi_modal_data"]["image"])
+        ids, images = prompt["prompt_token_ids"], prompt["multi_modal_data"]["image"]
+        key = ids[-8:]
+        if self._several:
+            images = images if isinstance(images, list) else [images]
+            assert ids[:-8] == [IMAGE_TOKEN, DIGIT_IDS["0"]] * (len(images) - 1) + [IMAGE_TOKEN]
+            assert len(prompt["multi_modal_uuids"]["image"]) == len(images)
+            scores = np.stack([self._network(one) for one in images])
+        else:
+            assert ids[:-8] == [IMAGE_TOKEN]
+            scores = self._network(images)
         return SimpleNamespace(
-            prompt_token_ids=[image] * 16 + [6, 1, *key],
+            prompt_token_ids=[IMAGE_TOKEN] * 16 + [6, 1, *key],
             outputs=SimpleNamespace(data=torch.from_numpy(scores)),
         )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from vllm_raster_io.engine_windows import _Flight, windows_at_once
+from vllm_raster_io.engine_windows import _Flight, prompts_at_once
 from vllm_raster_io.errors import RasterError
 
 BATCH = 4
@@ -75,9 +75,8 @@ class Server:
 
 
 async def answer(server: Server, count: int, watched: list[Any] | None = None) -> list[Any]:
-    context = SimpleNamespace(
-        request=SimpleNamespace(data=SimpleNamespace(window_bytes=1000)), request_id="pooling-x"
-    )
+    job = SimpleNamespace(prompt_bytes=1000, prompts=[range(1)])
+    context = SimpleNamespace(request=SimpleNamespace(data=job), request_id="pooling-x")
     with ThreadPoolExecutor(2) as blenders:
         steps: Any = (server.prepare, server.collect)
         flight = _Flight(server, server, context, steps, blenders)
@@ -138,15 +137,20 @@ async def test_whoever_hangs_up_ends_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("budget", "tokens", "window_bytes", "expected"),
+    ("budget", "tokens", "prompt_bytes", "windows", "expected"),
     [
-        ((8192, 256), 1056, 3_145_728, 7 + 14 + 2),
-        ((8192, 4), 1056, 3_145_728, 4 + 8 + 2),
-        ((8192, 256), 9000, 3_145_728, 1 + 6 + 2),
-        ((8192, 256), 1056, 2**27, 7 + 2 + 2),
-        ((8192, 256), 1056, 2**30, 7 + 0 + 2),
+        ((8192, 256), 1056, 3_145_728, 1, 7 + 14 + 2),
+        ((8192, 4), 1056, 3_145_728, 1, 4 + 8 + 2),
+        ((8192, 256), 9000, 3_145_728, 1, 1 + 6 + 2),
+        ((8192, 256), 1056, 2**27, 1, 7 + 2 + 2),
+        ((8192, 256), 1056, 2**30, 1, 7 + 0 + 2),
+        ((4291, 256), 4236, 12_582_912, 4, 1 + 2 + 2),
+        ((4291, 256), 2122, 6_291_456, 2, 2 + 4 + 2),
+        ((2122, 256), 2122, 6_291_456, 2, 1 + 3 + 2),
     ],
 )
-def test_how_many(budget: tuple[int, int], tokens: int, window_bytes: int, expected: int) -> None:
+def test_how_many(
+    budget: tuple[int, int], tokens: int, prompt_bytes: int, windows: int, expected: int
+) -> None:
     """A batch in the engine and two more, but large windows no more than memory has room for."""
-    assert windows_at_once(vllm_config(*budget), tokens, window_bytes) == expected
+    assert prompts_at_once(vllm_config(*budget), tokens, prompt_bytes, windows) == expected

@@ -47,10 +47,14 @@ def make_contract(**instructions: Any) -> dict[str, Any]:
 
 
 def processor_of(
-    block: dict[str, Any], answer: int = ANSWER, *, tokenizer: bool = True
+    block: dict[str, Any], answer: int = ANSWER, *, tokenizer: bool = True, max_images: int = 2
 ) -> RasterIOProcessor:
     config = SimpleNamespace(
-        raster=block, image_token_id=IMAGE, answer_token_id=answer, digit_token_ids=DIGIT_IDS
+        raster=block,
+        image_token_id=IMAGE,
+        answer_token_id=answer,
+        digit_token_ids=DIGIT_IDS,
+        max_images=max_images,
     )
     vllm_config: Any = SimpleNamespace(model_config=SimpleNamespace(hf_config=config))
     renderer: Any = SimpleNamespace(tokenizer=word_tokenizer(WORDS) if tokenizer else None)
@@ -103,6 +107,16 @@ def serve(processor: RasterIOProcessor, prompt: str, content: bytes = SCENE) -> 
 def pixels_of(answer: RasterAnswer) -> Array:
     with MemoryFile(base64.b64decode(answer.data)) as memory, memory.open() as dataset:
         return dataset.read()
+
+
+def test_windows_do_not_share_a_prompt() -> None:
+    """Several images of an instructed prompt are read together, as before and after."""
+    processor = processor_of(make_contract(), max_images=4)
+    content = make_raster(height=150, width=150)
+    prompts = processor.pre_process(processor.parse_data(ask("water", content)))
+    assert len(prompts) > 1
+    assert not any(isinstance(one["multi_modal_data"]["image"], list) for one in prompts)
+    assert "image" not in (processor.merge_pooling_params().extra_kwargs or {})
 
 
 class TestContract:

@@ -2,10 +2,14 @@
 
 import base64
 import json
+import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rasterio import Affine
 from rasterio.control import GroundControlPoint
 from rasterio.io import MemoryFile
@@ -113,6 +117,34 @@ class TestMap:
         expected = PixelNetwork(contract).ids(pixels[[2, 2, 0, 1]])
         np.testing.assert_array_equal(pixels_of(answer)[0], expected)
         assert answer.effective.bands_by == "indices"
+
+
+class TestPrompts:
+    @settings(max_examples=60, deadline=None, derandomize=True)
+    @given(
+        height=st.integers(1, 150),
+        width=st.integers(1, 150),
+        overlap=st.sampled_from([0, 8]),
+        most=st.integers(1, 7),
+        augment=st.sampled_from(["none", "flips", "flips_rotations"]),
+    )
+    def test_neighbours_of_one_size_share_one(
+        self, height: int, width: int, overlap: int, most: int, augment: str
+    ) -> None:
+        content = make_raster(height=height, width=width)
+        asked = request(content, overlap=overlap, augment=augment)
+        contract = make_contract(size=32)
+        with Job(asked, contract, items_a_prompt=most) as job:
+            shapes = [item["pixel_values"].shape for item in job.items()]
+            prompts = job.prompts
+            largest = max(map(math.prod, shapes)) * 2 * max(map(len, prompts))
+            assert job.prompt_bytes == largest
+        assert [i for one in prompts for i in one] == list(range(len(shapes)))
+        for one in prompts:
+            assert 1 <= len(one) <= most
+            assert len({shapes[i] for i in one}) == 1
+        for one, after in pairwise(prompts):
+            assert len(one) == most or shapes[one[0]] != shapes[after[0]]
 
 
 class TestInvalidPixels:

@@ -208,6 +208,24 @@ class TestPrompts:
         ]
         assert len(names) == len(set(names)) == 27
 
+    @pytest.mark.parametrize("windows", [2, 4, 16])
+    def test_windows_share_a_prompt(self, windows: int) -> None:
+        processor = make_processor(size=16, overlap=0, windows=windows)
+        prompts = processor.pre_process(request(make_raster(height=48, width=48)))
+        images = [prompt["multi_modal_data"]["image"] for prompt in prompts]
+        counts = [len(one) if isinstance(one, list) else 1 for one in images]
+        assert counts == {2: [2, 2, 2, 2, 1], 4: [4, 4, 1], 16: [9]}[windows]
+        names = [name for one in prompts for name in one["multi_modal_uuids"]["image"]]
+        assert len(set(names)) == len(names) == 9
+        # The maps of all of them are asked for, also where one is alone.
+        assert processor.merge_pooling_params().extra_kwargs == {"answer": "ids", "image": "all"}
+
+    def test_one_window_is_asked_for_as_ever(self) -> None:
+        processor = make_processor(size=16, overlap=0, windows=16)
+        (prompt,) = processor.pre_process(request(make_raster(height=9, width=16)))
+        assert set(prompt["multi_modal_data"]["image"]) == {"pixel_values", "valid"}
+        assert processor.merge_pooling_params().extra_kwargs == {"answer": "ids"}
+
     def test_nothing_is_read_yet(self) -> None:
         # What is damaged is found only when it is read.
         damaged = make_raster(height=200, width=200)[:-30_000]
@@ -227,14 +245,20 @@ class TestAnswers:
         assert answer.request_id is None
 
     @pytest.mark.parametrize("kind", ["classes", "values"])
-    def test_both_kinds_of_hooks_give_the_same(self, kind: str) -> None:
+    @pytest.mark.parametrize("windows", [1, 2, 4, 16])
+    @pytest.mark.parametrize("overlap", [0, 16])
+    def test_both_kinds_of_hooks_give_the_same(self, kind: str, windows: int, overlap: int) -> None:
+        """Also where windows share a prompt, of a scene whose last ones are smaller."""
         content = make_raster(height=150, width=90, nodata=77)
-        processor = make_processor(kind)
-        expected = offline(processor, content)
+        expected = offline(make_processor(kind, overlap=overlap), content)
+        processor = make_processor(kind, overlap=overlap, windows=windows)
+        engine = Engine(processor, several=windows > 1)
+        prompts = processor.pre_process(request(content))
+        assert processor.post_process(list(map(engine, prompts))) == expected
 
         async def serve() -> RasterAnswer:
             prompts = await processor.pre_process_async(request(content))
-            outputs = list(enumerate(map(Engine(processor), prompts)))
+            outputs = list(enumerate(map(engine, prompts)))
             random.Random(0).shuffle(outputs)
             return await processor.post_process_async(each(outputs))
 
@@ -324,6 +348,21 @@ class TestWrongOutputs:
                 await processor.post_process_async(each(outputs))
 
         asyncio.run(serve())
+
+    @pytest.mark.parametrize("change", [lambda maps: maps[:-1], lambda maps: maps[0]])
+    def test_not_a_map_for_each_window(self, change: Any) -> None:
+        processor = make_processor(overlap=0, windows=2)
+        prompts = processor.pre_process(request(make_raster(height=64, width=128)))
+        outputs = list(map(Engine(processor, several=True), prompts))
+        outputs[0].outputs.data = change(outputs[0].outputs.data)
+        with pytest.raises(ServingError, match=r"\d maps came of a prompt of 2 windows"):
+            processor.post_process(outputs)
+
+    def test_of_a_prompt_that_there_is_not(self) -> None:
+        processor = make_processor(overlap=0)
+        (prompt,) = processor.pre_process(request(make_raster(height=64, width=64)))
+        with pytest.raises(ServingError, match="came of prompt 1, but there are 1"):
+            processor.feed(1, Engine(processor)(prompt))
 
     def test_the_last_is_missing(self) -> None:
         processor = make_processor(overlap=0)

@@ -28,8 +28,10 @@ class Request:
     states: PoolingStates = field(default_factory=PoolingStates)
 
 
-def params(pooler: MapPooler, answer: str | None = None) -> PoolingParams:
-    made = PoolingParams(task=TASK, extra_kwargs=answer and {"answer": answer})
+def params(pooler: MapPooler, answer: str | None = None, **asked: Any) -> PoolingParams:
+    if answer:
+        asked["answer"] = answer
+    made = PoolingParams(task=TASK, extra_kwargs=asked or None)
     pooler.get_pooling_updates(TASK).apply(made)
     return made
 
@@ -70,6 +72,7 @@ def step(
     runner: Runner,
     scheduled: Sequence[tuple[Request, int]],
     answer: str | None = None,
+    **asked: Any,
 ) -> list[torch.Tensor | None]:
     """Pools so many tokens of each request, out of a buffer that is used again afterwards."""
     requests = [one for one, _ in scheduled]
@@ -77,7 +80,7 @@ def step(
     buffer = torch.cat([one.hidden[one.computed :][:count] for one, count in scheduled])
     for one, count in scheduled:
         one.computed += count
-    given = runner(requests, params(pooler, answer))
+    given = runner(requests, params(pooler, answer, **asked))
     given.build_pooling_cursor(
         counts,
         torch.tensor([one.computed for one in requests], dtype=torch.int32),

@@ -111,8 +111,8 @@ def test_asks_for_no_cache_of_keys_and_values(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(
             engine_defaults, "current_platform", SimpleNamespace(is_cpu=lambda: on_cpu)
         )
-        for name in ("use_processor", "work_ahead"):
-            monkeypatch.setattr(engine_defaults, name, lambda config: None)
+        for name in ("use_processor", "work_ahead", "set_budget"):
+            monkeypatch.setattr(engine_defaults, name, lambda *_, **__: None)
         cache = SimpleNamespace(kv_cache_memory_bytes=given)
         PlainServingDefaults.verify_and_update_config(SimpleNamespace(cache_config=cache))
         return cache.kv_cache_memory_bytes

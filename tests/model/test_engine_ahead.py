@@ -19,40 +19,27 @@ from .serving import Serving
 
 
 @pytest.mark.parametrize(
-    ("cores", "backend", "longest", "budget", "filled"),
+    ("cores", "backend", "ahead"),
     [
-        (2, EngineProcessExecutor, 1100, 2048, 2200),
-        (2, EngineProcessExecutor, 1100, 4096, 4096),
-        (4, EngineProcessExecutor, 5000, 5000, 20000),
-        (2, EngineProcessExecutor, 84, 2048, 2048),
-        (2, EngineProcessExecutor, 1100, 1100, 1100),
-        (FEW_THREADS + 1, EngineProcessExecutor, 1100, 2048, None),
-        (2, "mp", 1100, 2048, None),
+        (2, EngineProcessExecutor, True),
+        (FEW_THREADS, EngineProcessExecutor, True),
+        (FEW_THREADS + 1, EngineProcessExecutor, False),
+        (2, "mp", False),
     ],
 )
-def test_a_step_has_a_window_for_each_thread(
-    monkeypatch: pytest.MonkeyPatch,
-    cores: int,
-    backend: Any,
-    longest: int,
-    budget: int,
-    filled: int | None,
+def test_few_threads_of_the_engine_s_process_work_ahead(
+    monkeypatch: pytest.MonkeyPatch, cores: int, backend: Any, ahead: bool
 ) -> None:
     monkeypatch.setattr(engine_ahead, "usable_cores", lambda: tuple(range(cores)))
     monkeypatch.setattr(engine_ahead, "processor_quota", lambda: None)
     monkeypatch.setenv(BIND, ",".join(map(str, range(cores))))
-    names = ("max_num_batched_tokens", "max_num_encoder_input_tokens", "encoder_cache_size")
-    scheduler = SimpleNamespace(**dict.fromkeys(names, budget))
+    budgets: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(engine_ahead, "set_budget", lambda *given: budgets.append(given))
     parallel = SimpleNamespace(distributed_executor_backend=backend)
-    model = SimpleNamespace(max_model_len=longest)
-    config: Any = SimpleNamespace(
-        parallel_config=parallel, scheduler_config=scheduler, model_config=model
-    )
+    config: Any = SimpleNamespace(parallel_config=parallel)
     work_ahead(config)
-    assert (parallel.distributed_executor_backend is StepAheadExecutor) == (filled is not None)
-    assert scheduler.max_num_batched_tokens == (filled or budget)
-    assert scheduler.max_num_encoder_input_tokens == (filled or budget)
-    assert scheduler.encoder_cache_size == (2 * filled if filled else budget)
+    assert (parallel.distributed_executor_backend is StepAheadExecutor) == ahead
+    assert budgets == [(config, cores, 2) if ahead else (config, 1)]
 
 
 class Steps:

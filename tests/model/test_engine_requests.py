@@ -44,12 +44,30 @@ def test_an_image_that_is_there(front: InputProcessor, images: int, asked: Any) 
 
 @pytest.mark.parametrize("number", [2, -1, 1.0, "0", True, None, [0]])
 def test_an_image_that_is_not(front: InputProcessor, number: Any) -> None:
-    message = r"asks for the image .*, but those of the prompt are counted from 0 to 1$"
+    message = r"asks for the image .*, but those .* are counted from 0 to 1; 'all' are all"
     with pytest.raises(ImageItemError, match=message):
         ask(front, 2, [FIND, IMAGE, WATER, IMAGE], {"image": number})
 
 
-@pytest.mark.parametrize("asked", [None, {"image": 0}])
+@pytest.mark.parametrize("sizes", [[(8, 8)], [(9, 17), (9, 17)], [(9, 17), (16, 24)]])
+def test_all_images_of_one_grid(front: InputProcessor, sizes: list[tuple[int, int]]) -> None:
+    items = [window(*size) for size in sizes]
+    prompt: Any = {"prompt_token_ids": [FIND, WATER], "multi_modal_data": {"image": items}}
+    params = PoolingParams(task=TASK, extra_kwargs={"image": "all"})
+    assert len(front.process_inputs("request", prompt, params, (TASK,)).mm_features) == len(sizes)
+
+
+# Of two rows and one, of the same number of cells, and of the same number of tokens.
+@pytest.mark.parametrize("sizes", [[(8, 8), (8, 16)], [(8, 16), (16, 8)], [(24, 8), (16, 16)]])
+def test_all_images_of_several_sizes(front: InputProcessor, sizes: list[tuple[int, int]]) -> None:
+    items = [window(*size) for size in sizes]
+    prompt: Any = {"prompt_token_ids": [FIND, WATER], "multi_modal_data": {"image": items}}
+    params = PoolingParams(task=TASK, extra_kwargs={"image": "all"})
+    with pytest.raises(ImageItemError, match=r"of 'all' images, .* they have \[\d+, \d+\] tokens"):
+        front.process_inputs("request", prompt, params, (TASK,))
+
+
+@pytest.mark.parametrize("asked", [None, {"image": 0}, {"image": "all"}])
 def test_no_image_at_all(front: InputProcessor, asked: Any) -> None:
     with pytest.raises(ImageItemError, match="The prompt has no image to map: put one"):
         ask(front, 0, [FIND, WATER], asked)

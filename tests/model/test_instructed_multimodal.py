@@ -247,7 +247,7 @@ def test_refuses_a_processor_that_puts_other_tokens(
 
 
 def test_dummies_are_as_many_full_tiles(llama: InstructedServing) -> None:
-    assert llama.processor.dummy_inputs.get_dummy_text({"image": 2}) == "<image><image>"
+    assert llama.processor.dummy_inputs.get_dummy_text({"image": 2}) == "<image>0<image>"
     prepared = llama.processor.get_dummy_mm_inputs({"image": 2})
     first, second = prepared["mm_placeholders"]["image"]
     side = TILE // CELL

@@ -13,6 +13,7 @@ from vllm.multimodal import MULTIMODAL_REGISTRY
 from vllm.multimodal.inputs import MultiModalKwargsItems
 from vllm.v1.serial_utils import MsgpackDecoder, MsgpackEncoder
 
+from vllm_raster_model.engine_budget import PROMPT_WINDOWS
 from vllm_raster_model.errors import ContractError, ImageItemError
 from vllm_raster_model.grid import Grid
 from vllm_raster_model.multimodal import RasterDummyInputs, RasterProcessingInfo
@@ -48,9 +49,12 @@ def fields(prepared: dict[str, Any]) -> dict[str, Any]:
     return {name: element.data for name, element in item.items()}
 
 
-def test_one_image_a_prompt(info: RasterProcessingInfo) -> None:
-    assert info.get_supported_mm_limits() == {"image": 1}
-    assert info.allowed_mm_limits == {"image": 1}
+def test_as_many_images_a_prompt_as_there_is_room_for(enlarge: Serving) -> None:
+    most, info = enlarge.config.max_images, enlarge.processor.info
+    assert most == PROMPT_WINDOWS
+    assert info.get_supported_mm_limits() == info.allowed_mm_limits == {"image": most}
+    prepared = enlarge.prepare("0".join(["<image>"] * most), *[window(TILE, TILE)] * most)
+    assert len(prepared["prompt_token_ids"]) <= enlarge.vllm_config.model_config.max_model_len
 
 
 def test_largest_window_is_the_tile(info: RasterProcessingInfo) -> None:
@@ -151,8 +155,14 @@ def test_refuses_another_checkpoints_processor(
         info.get_hf_processor()
 
 
-def test_refuses_two_images(enlarge: Serving) -> None:
-    with pytest.raises(VLLMClientError, match=r"At most 1 image\(s\)"):
+def test_refuses_more_images(enlarge: Serving) -> None:
+    most = enlarge.config.max_images
+    with pytest.raises(VLLMClientError, match=rf"At most {most} image\(s\)"):
+        enlarge.prepare("<image>", *[window(8, 8)] * (most + 1))
+
+
+def test_refuses_images_that_touch(enlarge: Serving) -> None:
+    with pytest.raises(ImageItemError, match="Two images may not touch in a prompt"):
         enlarge.prepare("<image><image>", window(8, 8), window(8, 8))
 
 
@@ -225,6 +235,7 @@ def size_in_bytes(prepared: dict[str, Any]) -> int:
 
 def test_dummy_is_a_full_tile(enlarge: Serving, dummies: RasterDummyInputs) -> None:
     assert dummies.get_dummy_text({"image": 1}) == "<image>"
+    assert dummies.get_dummy_text({"image": 3}) == "<image>0<image>0<image>"
     assert dummies.get_dummy_text({}) == ""
     assert dummies.get_dummy_mm_data(100, {}, {}) == {"image": []}
     prepared = enlarge.processor.get_dummy_mm_inputs({"image": 1})
@@ -249,14 +260,24 @@ def test_no_window_is_worse_than_the_dummy(
     assert size_in_bytes(one) <= size_in_bytes(worst)
 
 
+def test_dummies_are_as_many_full_tiles(enlarge: Serving) -> None:
+    most = enlarge.config.max_images
+    prepared = enlarge.processor.get_dummy_mm_inputs({"image": most})
+    places = prepared["mm_placeholders"]["image"]
+    assert [one.length for one in places] == [enlarge.config.largest_grid.tokens] * most
+
+
 def test_dummy_may_be_smaller_but_not_larger(dummies: RasterDummyInputs) -> None:
     assert dummy_item(dummies, width=16)["pixel_values"].shape[-2:] == (TILE, 16)
     assert dummy_item(dummies, width=999, height=8)["valid"].shape == (8, TILE)
 
 
 def test_whole_prompt_fits(enlarge: Serving) -> None:
-    longest = enlarge.prepare("0" * 64, window(TILE, TILE))["prompt_token_ids"]
-    assert len(longest) == enlarge.vllm_config.model_config.max_model_len
+    for images in (1, 2, enlarge.config.max_images):
+        ids = enlarge.prepare("0".join(["<image>"] * images), *[window(TILE, TILE)] * images)
+        longest = len(ids["prompt_token_ids"]) + 64
+        assert longest == enlarge.config.prompt_tokens(images)
+    assert longest == enlarge.vllm_config.model_config.max_model_len
 
 
 def test_token_ids_need_no_tokenizer(enlarge: Serving) -> None:

@@ -96,6 +96,44 @@ def test_what_is_asked_for_of_it(
 
 
 @each_runner
+@pytest.mark.parametrize("images", [1, 2, 5])
+def test_all_images_of_a_prompt(pooler: MapPooler, runner: Runner, images: int) -> None:
+    grid, other = Grid(2, 3), Grid(3, 2)
+    ids = [7, *grid.token_ids(IMAGE, ROW)] * images
+    one, two = ask([*ids, 9, 9]), ask(other.token_ids(IMAGE, ROW))
+    found, alone = step(pooler, runner, whole(one, two), image="all")
+    assert found.shape == (images, CHANNELS, 2 * BLOCK, 3 * BLOCK)
+    each = len(grid.token_ids(IMAGE, ROW)) + 1
+    for i, here in enumerate(found):
+        part = slice(i * each + 1, (i + 1) * each)
+        expected = expected_map(Request(one.ids[part], one.hidden[part]), grid)
+        np.testing.assert_array_equal(here, expected)
+    np.testing.assert_array_equal(alone, expected_map(two, other)[None])
+
+
+@each_runner
+def test_all_images_of_several_sizes_have_no_common_map(pooler: MapPooler, runner: Runner) -> None:
+    ids = [*Grid(2, 3).token_ids(IMAGE, ROW), 7, *Grid(3, 2).token_ids(IMAGE, ROW)]
+    (found,) = step(pooler, runner, whole(ask(ids)), image="all")
+    assert found.shape == (CHANNELS, 0, 0)
+
+
+@each_runner
+def test_rounded_beside_what_cannot_be(pooler: MapPooler, runner: Runner) -> None:
+    """Scores that lie too far apart in one window are not rounded, and no other's are changed."""
+    grid = Grid(1, 2)
+    one = ask([*grid.token_ids(IMAGE, ROW), 7, *grid.token_ids(IMAGE, ROW)])
+    one.hidden[4:] *= 1000
+    (found,) = step(pooler, runner, whole(one), "rounded", image="all")
+    assert found.dtype == torch.float32
+    first, second = (
+        expected_map(Request(one.ids[p], one.hidden[p]), grid) for p in (slice(3), slice(4, 7))
+    )
+    np.testing.assert_allclose(found[0], first - first.max(axis=0), rtol=2**-11, atol=2**-24)
+    np.testing.assert_array_equal(found[1], second)
+
+
+@each_runner
 def test_mixed_windows_in_one_batch(pooler: MapPooler, runner: Runner) -> None:
     grids = [Grid(2, 3), Grid(3, 2), Grid(1, 1), Grid(4, 4), Grid(2, 3)]
     requests = [ask_for(grid, after=range(6, 6 + i)) for i, grid in enumerate(grids)]

@@ -30,7 +30,7 @@ Step = Callable[[ServingPooling, Any], Awaitable[None]]
 
 
 def send_windows_a_few_at_once() -> None:
-    """Bounds how many windows of a request are on their way; to be called once."""
+    """Bounds how many prompts of a request are on their way; to be called once."""
     prepare, collect = ServingPooling._prepare_generators, ServingPooling._collect_batch
     blenders = ThreadPoolExecutor(_BLENDERS, "raster-blend")
 
@@ -50,32 +50,35 @@ def send_windows_a_few_at_once() -> None:
         ctx.final_res_batch = await flight.answer(io_processor.get_request_factory_online(ctx))
 
     async def nothing(self: ServingPooling, ctx: Any) -> None:
-        """All is done: vLLM's own steps were taken window by window."""
+        """All is done: vLLM's own steps were taken prompt by prompt."""
 
     ServingPooling._preprocessing = preprocessing
     ServingPooling._prepare_generators = ServingPooling._collect_batch = nothing
 
 
-def windows_at_once(vllm_config: VllmConfig, tokens: int, window_bytes: int) -> int:
-    """How many windows of a request may be on their way, so that the engine never waits for one.
+def prompts_at_once(
+    vllm_config: VllmConfig, tokens: int, prompt_bytes: int, windows: int = 1
+) -> int:
+    """How many prompts of a request may be on their way, so that the engine never waits for one.
 
     While it computes a batch, as many as fit into its budget, two more batches wait or come back,
     six windows at least, but of large ones no more than have 256 MiB; and two are being read.
 
     Args:
         vllm_config: Tells the budget.
-        tokens: Of one window.
-        window_bytes: Of its pixels.
+        tokens: Of one prompt.
+        prompt_bytes: Of its pixels.
+        windows: That it has.
     """
     scheduler = vllm_config.scheduler_config
     fitting = min(scheduler.max_num_batched_tokens // tokens, scheduler.max_num_seqs)
     batch = max(1, fitting)
-    ahead = max(_BATCHES_AHEAD * batch, _LEAST_AHEAD)
-    return batch + min(ahead, _BYTES_AHEAD // window_bytes) + _BEING_READ
+    ahead = max(_BATCHES_AHEAD * batch, -(-_LEAST_AHEAD // windows))
+    return batch + min(ahead, _BYTES_AHEAD // prompt_bytes) + _BEING_READ
 
 
 class _Flight:
-    """The windows of one request: each is read, answered by the engine and laid into the map."""
+    """The prompts of one request: each is read, answered by the engine and laid into the map."""
 
     def __init__(
         self,
@@ -92,16 +95,17 @@ class _Flight:
         self._outputs: dict[int, Any] = {}
 
     async def answer(self, requests: Sequence[Any]) -> list[Any]:
-        """The outputs of all windows, which are in the map already, without their maps."""
+        """The outputs of all prompts, whose maps are in the scene's already, and not in them."""
         self._waiting.extend(enumerate(requests))
         count = len(requests)
         del requests  # each is let go, with its pixels, when it has been answered
-        # How many tokens a window has is known when one is read.
+        # How many tokens a prompt has is known when one is read.
         index, request = self._waiting.popleft()
         rendered = await self._io_processor.render_async(request)
         tokens = len(rendered["prompts"]["prompt_token_ids"])
-        pixels = self._ctx.request.data.window_bytes
-        at_once = windows_at_once(self._serving.vllm_config, tokens, pixels)
+        job = self._ctx.request.data
+        most = max(map(len, job.prompts))
+        at_once = prompts_at_once(self._serving.vllm_config, tokens, job.prompt_bytes, most)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._answer(index, rendered))

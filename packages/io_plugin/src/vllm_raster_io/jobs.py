@@ -4,6 +4,7 @@ import math
 import threading
 from collections.abc import Callable, Iterable
 from functools import cached_property, partial
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from vllm_raster_io.augmentation import Symmetry, whole_blocks
 from vllm_raster_io.closing import Closing
 from vllm_raster_io.contract import RasterContract
 from vllm_raster_io.deadlines import Deadline
+from vllm_raster_io.errors import ServingError
 from vllm_raster_io.instructions import Tokenizer
 from vllm_raster_io.plans import Plan
 from vllm_raster_io.reports import answer_of
@@ -33,6 +35,7 @@ class Job(Closing):
         access: Which files may be read and written.
         deadline: Until when all must be done; without it, there is no hurry.
         tokenizer: The checkpoint's, if it has one: it tells which words are known.
+        items_a_prompt: How many image items may share a prompt.
 
     Raises:
         RasterIOError: The request cannot be served; the message says why.
@@ -45,9 +48,11 @@ class Job(Closing):
         access: Access | None = None,
         deadline: Deadline | None = None,
         tokenizer: Tokenizer | None = None,
+        items_a_prompt: int = 1,
     ) -> None:
         self.request = request
         self.plan = Plan(request, contract, access or Access(), deadline, tokenizer)
+        self._items_a_prompt = items_a_prompt
         self._lock = threading.Lock()
 
     @property
@@ -66,20 +71,35 @@ class Job(Closing):
             for way in self.plan.ways
         ]
 
+    @cached_property
+    def prompts(self) -> list[range]:
+        """Which items share a prompt: neighbours of one size."""
+        views = ((window, way) for window in self.plan.windows for way in self.plan.ways)
+        shapes = [self._seen(*one)[1] for one in views]
+        alike = [list(run) for _, run in groupby(range(len(shapes)), shapes.__getitem__)]
+        return [
+            range(first, min(first + self._items_a_prompt, run[-1] + 1))
+            for run in alike
+            for first in run[:: self._items_a_prompt]
+        ]
+
     @property
-    def window_bytes(self) -> int:
-        """Bytes of the pixels of the first window, which is as large as any."""
+    def prompt_bytes(self) -> int:
+        """Bytes of the pixels of a prompt, at most."""
         view = self.plan.view
-        return math.prod(view.shape(self.plan.windows[0])) * view.dtype.itemsize
+        # The first window is as large as any.
+        window = math.prod(view.shape(self.plan.windows[0])) * view.dtype.itemsize
+        return window * max(map(len, self.prompts))
 
     @property
     def asked(self) -> dict[str, str]:
         """What the model is asked for, in `PoolingParams.extra_kwargs`.
 
         `answer` is "ids" or "rounded" where no more is needed, see `Plan.answer`: a model that
-        does not know of it gives scores.
+        does not know of it gives scores. `image` is "all" where items share a prompt.
         """
-        return {} if self.plan.answer == "scores" else {"answer": self.plan.answer}
+        answer = {} if self.plan.answer == "scores" else {"answer": self.plan.answer}
+        return answer | ({"image": "all"} if self._share else {})
 
     def feed(self, index: int, scores: npt.NDArray[Any]) -> None:
         """Takes the map of an item, in any order and from any thread; see `Assembly.feed`.
@@ -90,6 +110,26 @@ class Job(Closing):
         """
         with self._lock:
             self._assembly.feed(index, scores)
+
+    def feed_prompt(self, index: int, maps: npt.NDArray[Any]) -> None:
+        """Takes what came of a prompt.
+
+        Args:
+            index: Its place among the prompts.
+            maps: (items, channels, height, width) where `asked` is for all images, else the map
+                of the one item.
+
+        Raises:
+            ServingError: There is none for some item; and as `feed`.
+            LimitError: As `feed`.
+        """
+        if index not in range(len(self.prompts)):
+            raise ServingError(f"Maps came of prompt {index}, but there are {len(self.prompts)}")
+        items, several = self.prompts[index], maps if self._share else maps[None]
+        if len(several) != len(items):
+            raise ServingError(f"{len(several)} maps came of a prompt of {len(items)} windows")
+        for item, scores in zip(items, several, strict=True):
+            self.feed(item, scores)
 
     def answer(
         self, maps: Iterable[npt.NDArray[Any] | None], request_id: str | None
@@ -118,6 +158,10 @@ class Job(Closing):
     def close(self) -> None:
         """Gives the scene's memory back."""
         self.plan.close()
+
+    @property
+    def _share(self) -> bool:
+        return max(map(len, self.prompts)) > 1
 
     @cached_property
     def _assembly(self) -> Assembly:

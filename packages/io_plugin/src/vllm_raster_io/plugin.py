@@ -69,6 +69,10 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
                 "the tokenizer: requests are told apart by the digits that end their prompts"
             )
         self._pending = PendingJobs(digits)
+        self._between = digits[0]
+        # Where there are instructions, several images of a prompt are read together.
+        several = self.contract.instructions is None
+        self._windows_a_prompt: int = getattr(config, "max_images", 1) if several else 1
         self._takes_priorities = takes_priorities(vllm_config)
         self._access = Access(settings)
         # What the model is asked for by the request that this task or thread is about; not of the
@@ -133,7 +137,7 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
     def pre_process(
         self, prompt: RasterRequest | Job, request_id: str | None = None, **kwargs: Any
     ) -> Sequence[PromptType]:
-        """Cuts a request's scene into prompts, one a window. No pixel is read yet.
+        """Cuts a request's scene into prompts, of a window or some. No pixel is read yet.
 
         Raises:
             RasterIOError: The request cannot be served; the message says why.
@@ -168,7 +172,9 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
         self._asked.set({})
         job = self._pending.take([one.prompt_token_ids for one in model_output])
         try:
-            return job.answer(map(_taken, model_output), request_id)
+            for i, output in enumerate(model_output):
+                _feed(job, i, output)
+            return job.answer((), request_id)
         finally:
             job.close()
 
@@ -186,7 +192,7 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
             ServingError: The output is not that of a request that is under way.
             LimitError: It takes too long, or nobody waits for it any more.
         """
-        self._pending.find(output.prompt_token_ids).feed(index, _taken(output))
+        _feed(self._pending.find(output.prompt_token_ids), index, output)
 
     async def post_process_async(
         self,
@@ -222,7 +228,14 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
                 "`priority` is refused: this server takes requests as they come. Leave it out, or "
                 "have the server started with --scheduling-policy priority"
             )
-        return Job(prompt, self.contract, self._access, deadline, self._tokenizer)
+        return Job(
+            prompt,
+            self.contract,
+            self._access,
+            deadline,
+            self._tokenizer,
+            self._windows_a_prompt,
+        )
 
     @staticmethod
     def _refuse_priority(prompt: RasterRequest | Job) -> None:
@@ -235,15 +248,18 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
 
     def _prompts(self, job: Job) -> list[PromptType]:
         self._asked.set(job.asked)
-        token_ids = [*self._opening(job.instruction), *self._pending.add(job)]
+        opening, key = self._opening(job.instruction), self._pending.add(job)
+        all_items = job.items()
+        # Two images may not touch.
+        another = [self._between, self._image_token_id]
         return [
             {
-                "prompt_token_ids": list(token_ids),
-                "multi_modal_data": {"image": item},
-                # A name of its own spares vLLM to read and hash the pixels.
-                "multi_modal_uuids": {"image": [uuid4().hex]},
+                "prompt_token_ids": [*opening, *another * (len(items) - 1), *key],
+                "multi_modal_data": {"image": items if len(items) > 1 else items[0]},
+                # Names of their own spare vLLM to read and hash the pixels.
+                "multi_modal_uuids": {"image": [uuid4().hex for _ in items]},
             }
-            for item in job.items()
+            for items in ([all_items[i] for i in one] for one in job.prompts)
         ]
 
     def _opening(self, instruction: str | None) -> list[int]:
@@ -253,13 +269,12 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
         return list(self._tokenizer.encode(self.contract.instructions.prompt(instruction)))
 
 
-def _taken(output: PoolingRequestOutput) -> Any:
-    """The map of a window as an array, which the output then has no more."""
+def _feed(job: Job, index: int, output: PoolingRequestOutput) -> None:
+    """Hands over what came of a prompt, which the output then has no more."""
     data, output.outputs.data = output.outputs.data, None
-    if data is None:
-        return None
-    # From half precision to single, numpy takes twenty times as long.
-    return (data.float() if data.is_floating_point() else data).numpy()
+    if data is not None:
+        # From half precision to single, numpy takes twenty times as long.
+        job.feed_prompt(index, (data.float() if data.is_floating_point() else data).numpy())
 
 
 def _with_priority(request: RasterRequest | Job, beside: int) -> RasterRequest | Job:

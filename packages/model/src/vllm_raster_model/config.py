@@ -16,7 +16,7 @@ from vllm_raster_model.overlays import laid_over
 from vllm_raster_model.tokenizer import DIGIT_TOKEN_IDS, ROW_TOKEN
 
 _TEXT_TOKENS = 64
-"""Room in the prompt for what stands beside the image."""
+"""Room in the prompt for what stands beside the images."""
 
 
 class RasterConfig(PreTrainedConfig):
@@ -36,7 +36,7 @@ class RasterConfig(PreTrainedConfig):
 
     model_type = "raster"
     max_images = 1
-    """Images that one prompt may hold."""
+    """Images that one prompt may hold; an engine may let it be more."""
     image_after_text = False
     """Where an image goes that the prompt does not name: behind its text, or in front."""
     sub_configs = {"vision_config": AutoConfig}  # noqa: RUF012 - transformers' own annotation
@@ -102,7 +102,7 @@ class RasterConfig(PreTrainedConfig):
             )
         # What vLLM asks of a text model: the width of its embeddings, the longest prompt.
         self.hidden_size = self.contract.cell_width
-        self.max_position_embeddings = self.largest_grid.tokens + _TEXT_TOKENS
+        self.max_position_embeddings = self.prompt_tokens(1)
         self.num_hidden_layers = 0
         self.num_attention_heads = 1
 
@@ -131,6 +131,12 @@ class RasterConfig(PreTrainedConfig):
         """A window of this many pixels as it stands in a prompt."""
         tokens = self.grid(height, width).token_ids(self.image_token_id, self.row_token_id)
         return tokens if self.image_end_token_id is None else [*tokens, self.image_end_token_id]
+
+    def prompt_tokens(self, images: int) -> int:
+        """Room that a prompt needs which holds so many of the largest windows."""
+        size = self.contract.tile.size
+        # Something stands between two images.
+        return images * (len(self.image_tokens(size, size)) + 1) - 1 + _TEXT_TOKENS
 
     @property
     def largest_grid(self) -> Grid:
@@ -174,7 +180,10 @@ def _network_config(stored: dict[str, Any]) -> PreTrainedConfig:
     return config
 
 
-_DERIVED = ("hidden_size", "max_position_embeddings", "num_hidden_layers", "num_attention_heads")
+_DERIVED = (
+    *("hidden_size", "max_position_embeddings", "num_hidden_layers", "num_attention_heads"),
+    "max_images",
+)
 
 
 class InstructedRasterConfig(RasterConfig):
@@ -256,6 +265,6 @@ class InstructedRasterConfig(RasterConfig):
 
     def to_dict(self) -> dict[str, Any]:
         """As config.json holds it."""
-        whole = super().to_dict()
+        whole = super().to_dict() | {"max_images": self.max_images}
         del whole["vocab_size"]
         return whole

@@ -13,16 +13,13 @@ from vllm.config import VllmConfig
 from vllm.v1.core.sched.output import SchedulerOutput
 
 from vllm_raster_model.crew import FEW_THREADS
+from vllm_raster_model.engine_budget import set_budget
 from vllm_raster_model.engine_executor import EngineProcessExecutor, has_process
 from vllm_raster_model.machine import processor_quota, usable_cores
 from vllm_raster_model.threads import threads_used
 
 STEPS = 2
 """Under way at once: one whose windows are computed, one whose maps are made ready to go."""
-
-_BUDGETS = (2048, 4096)
-"""Tokens a step that vLLM chooses on a CPU, for a server and offline, of one worker
-(`EngineArgs.get_batch_defaults`); more where a prompt may be longer."""
 
 
 class StepAheadExecutor(EngineProcessExecutor):
@@ -82,18 +79,10 @@ def windows_of(scheduler_output: SchedulerOutput) -> list[tuple[torch.Tensor, ..
 
 
 def work_ahead(vllm_config: VllmConfig) -> None:
-    """Has few threads compute windows side by side, those of a step while the last one ends.
-
-    A step takes as many windows as there are threads, unless its budget of tokens is not vLLM's
-    own choice.
-    """
+    """Has few threads compute windows side by side, those of a step while the last one ends."""
     threads = threads_used(usable_cores(), processor_quota(), os.environ)
     if threads > FEW_THREADS or not has_process(vllm_config):
+        set_budget(vllm_config, 1)
         return
     vllm_config.parallel_config.distributed_executor_backend = StepAheadExecutor
-    scheduler, longest = vllm_config.scheduler_config, vllm_config.model_config.max_model_len
-    if scheduler.max_num_batched_tokens in {max(longest, least) for least in _BUDGETS}:
-        budget = max(threads * longest, scheduler.max_num_batched_tokens)
-        scheduler.max_num_batched_tokens = scheduler.max_num_encoder_input_tokens = budget
-    # What windows give is kept until their step has ended.
-    scheduler.encoder_cache_size = STEPS * scheduler.max_num_encoder_input_tokens
+    set_budget(vllm_config, threads, STEPS)

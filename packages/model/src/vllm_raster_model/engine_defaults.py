@@ -10,6 +10,7 @@ from vllm.triton_utils import HAS_TRITON
 
 from vllm_raster_model.engine import VllmConfig, logger
 from vllm_raster_model.engine_ahead import work_ahead
+from vllm_raster_model.engine_budget import set_budget
 from vllm_raster_model.engine_executor import use_processor
 from vllm_raster_model.errors import RasterModelError
 
@@ -72,10 +73,12 @@ class PlainServingDefaults(ServingDefaults):
 
     @classmethod
     def verify_and_update_config(cls, vllm_config: VllmConfig) -> None:
-        """Also has windows computed side by side, and ahead."""
+        """Also has windows share a prompt, and few threads compute them side by side, and ahead."""
         super().verify_and_update_config(vllm_config)
         if current_platform.is_cpu():
             work_ahead(vllm_config)
+        else:
+            set_budget(vllm_config, side_by_side=0)
 
     @classmethod
     def verify_and_update_model_config(cls, model_config: "ModelConfig") -> None:

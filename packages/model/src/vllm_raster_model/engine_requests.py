@@ -6,12 +6,15 @@ in front of the engine, where an error reaches the one who asked. Written for vL
 against 0.33.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
+from vllm.multimodal.inputs import MultiModalFeatureSpec
 from vllm.v1.engine.input_processor import InputProcessor
 
 from vllm_raster_model.config import RasterConfig
 from vllm_raster_model.errors import ImageItemError
+from vllm_raster_model.pooler import ALL_IMAGES
 from vllm_raster_model.sent import ANSWERS
 
 
@@ -27,24 +30,37 @@ def check_what_is_asked_for() -> None:
         if isinstance(config, RasterConfig) and request.pooling_params:
             images = [one for one in request.mm_features or () if one.modality == "image"]
             asked = request.pooling_params.extra_kwargs or {}
-            _check_image(len(images), asked)
+            _check_image(images, asked)
             _check_answer(config.contract.output.kind, asked)
         return request
 
     InputProcessor.process_inputs = process_inputs
 
 
-def _check_image(images: int, asked: dict[str, Any]) -> None:
+def _check_image(images: Sequence[MultiModalFeatureSpec], asked: dict[str, Any]) -> None:
     if not images:
         raise ImageItemError(
             "The prompt has no image to map: put one, or a list of them, into "
             'multi_modal_data["image"]'
         )
     number = asked.get("image", 0)
-    if type(number) is not int or number not in range(images):
+    if number == ALL_IMAGES:
+        _check_alike(images)
+    elif type(number) is not int or number not in range(len(images)):
         raise ImageItemError(
             f"PoolingParams.extra_kwargs asks for the image {number!r}, but those of the prompt "
-            f"are counted from 0 to {images - 1}"
+            f"are counted from 0 to {len(images) - 1}; {ALL_IMAGES!r} are all of them"
+        )
+
+
+def _check_alike(images: Sequence[MultiModalFeatureSpec]) -> None:
+    """Refuses to lay maps of several sizes on each other."""
+    # Tokens and cells differ by the rows, so that both together are the grid's shape.
+    places = [one.mm_position for one in images]
+    if len({(one.length, one.get_num_embeds()) for one in places}) > 1:
+        raise ImageItemError(
+            f"PoolingParams.extra_kwargs asks for the maps of {ALL_IMAGES!r} images, but those of "
+            f"the prompt are of several sizes: they have {[one.length for one in places]} tokens"
         )
 
 

@@ -128,7 +128,7 @@ class RasterProcessingInfo(BaseProcessingInfo):
         return RasterDataParser(expected_hidden_size=self._get_expected_hidden_size())
 
     def get_supported_mm_limits(self) -> Mapping[str, int | None]:
-        """One window a prompt, or several where a language model joins them."""
+        """As many windows as the configuration has room for in a prompt."""
         return {"image": self.get_hf_config().max_images}
 
     def get_num_image_tokens(self, *, image_width: int, image_height: int) -> int:
@@ -145,8 +145,8 @@ class RasterDummyInputs(BaseDummyInputsBuilder[RasterProcessingInfo]):
     """The worst case, with which the engine measures its memory: full tiles, all fields."""
 
     def get_dummy_text(self, mm_counts: Mapping[str, int]) -> str:
-        """One placeholder an image."""
-        return self.info.get_hf_processor().image_token * mm_counts.get("image", 0)
+        """One placeholder an image, and a digit between two, which may not touch."""
+        return "0".join([self.info.get_hf_processor().image_token] * mm_counts.get("image", 0))
 
     def get_dummy_mm_data(
         self,
