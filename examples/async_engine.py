@@ -23,9 +23,12 @@ from vllm_raster_io import RasterAnswer, RasterIOProcessor
 CHECKPOINT = Path(__file__).resolve().parents[1] / "tests" / "checkpoints" / "land_cover"
 
 
-async def map_scene(engine: AsyncLLM, processor: RasterIOProcessor, scene: Path) -> RasterAnswer:
+async def map_scene(
+    engine: AsyncLLM, processor: RasterIOProcessor, scene: Path, prompt: str | None = None
+) -> RasterAnswer:
     content = await asyncio.to_thread(scene.read_bytes)
-    request = processor.parse_data({"data": base64.b64encode(content).decode()})
+    asked = {"data": base64.b64encode(content).decode(), "prompt": prompt}
+    request = processor.parse_data({name: one for name, one in asked.items() if one is not None})
     prompts = await processor.pre_process_async(request)
     params = processor.merge_pooling_params()
     name = uuid4().hex
@@ -40,6 +43,7 @@ async def main() -> None:
     parser.add_argument("out", type=Path, help="folder to write to")
     parser.add_argument("scenes", type=Path, nargs="+")
     parser.add_argument("--checkpoint", type=Path, default=CHECKPOINT)
+    parser.add_argument("--prompt", help="what to map, for a checkpoint that is told")
     options = parser.parse_args()
     engine = AsyncLLM.from_engine_args(
         AsyncEngineArgs(str(options.checkpoint), io_processor_plugin="raster")
@@ -48,7 +52,7 @@ async def main() -> None:
         processor = get_io_processor(engine.vllm_config, engine.renderer, "raster")
         assert isinstance(processor, RasterIOProcessor)
         answers = await asyncio.gather(
-            *(map_scene(engine, processor, scene) for scene in options.scenes)
+            *(map_scene(engine, processor, scene, options.prompt) for scene in options.scenes)
         )
     finally:
         engine.shutdown()

@@ -7,6 +7,7 @@ checkpoint's `max_images`, and says whose map is wanted; each is of one window a
 """
 
 import argparse
+import math
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,9 @@ def read(path: Path, size: int) -> dict[str, Any]:
 
 def write(path: Path, values: torch.Tensor, like: Path) -> None:
     with rasterio.open(like) as dataset:
-        place = {"crs": dataset.crs, "transform": dataset.transform}
-    bands, height, width = values.shape
-    shape = {"count": bands, "height": height, "width": width}
-    with rasterio.open(path, "w", driver="GTiff", dtype="float32", **shape, **place) as written:
+        profile = {"crs": dataset.crs, "transform": dataset.transform, "nodata": math.nan}
+    profile |= dict(zip(("count", "height", "width"), values.shape, strict=True))
+    with rasterio.open(path, "w", driver="GTiff", dtype="float32", **profile) as written:
         written.write(values.numpy())
 
 
@@ -57,10 +57,11 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     for name, file, image, output in zip(("before", "after"), files, images, outputs, strict=True):
         # (bands of the map, height, width), the last two padded to whole cells.
-        values = output.outputs.data
         height, width = image["pixel_values"].shape[-2:]
-        write(options.out / f"{name}.tif", values[:, :height, :width], like=file)
-        print(f"{name}: {tuple(values.shape)}, mean {values[:, :height, :width].mean():.3f}")
+        values = output.outputs.data[:, :height, :width].clone()
+        values[:, ~torch.from_numpy(image["valid"])] = math.nan
+        write(options.out / f"{name}.tif", values, like=file)
+        print(f"{name}: {tuple(values.shape)}, mean {values.nanmean():.3f}")
 
 
 # vLLM starts its engine as a new process, which imports this file again.

@@ -14,9 +14,12 @@ def main() -> None:
     parser.add_argument("scene", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--checkpoint", type=Path, default=CHECKPOINT)
+    parser.add_argument("--prompt", help="what to map, for a checkpoint that is told")
     options = parser.parse_args()
     llm = LLM(str(options.checkpoint))
     request = {"data": base64.b64encode(options.scene.read_bytes()).decode()}
+    if options.prompt is not None:
+        request["prompt"] = options.prompt
     (output,) = llm.encode({"data": request}, pooling_task="plugin", use_tqdm=False)
     answer = output.outputs
     options.out.write_bytes(base64.b64decode(answer.data))

@@ -265,7 +265,8 @@ class TestAnswers:
         ("prompt", "named"),
         [
             ("find water", None),
-            ("FIND\nthe Water, the 5 a", "'the', ','"),
+            ("find water?!", None),
+            ("FIND\nthe Water, the 5 a", "'the', ',', '5', 'a'"),
             ("find snow", "'snow'"),
             ("find p q r s t u", "'p', 'q', 'r', 's', 't', 1 more"),
         ],
@@ -274,15 +275,51 @@ class TestAnswers:
         self, processor: RasterIOProcessor, prompt: str, named: str | None
     ) -> None:
         notes = serve(processor, prompt).effective.notes
-        told = [one for one in notes if "does not know" in one]
+        told = [one for one in notes if "has not learnt" in one]
         assert told == (
             []
             if named is None
             else [
-                f"The checkpoint does not know {named} of `prompt`: all words that it does not "
-                "know are one and the same to it"
+                f"The checkpoint has not learnt {named} of `prompt`: any other that it has not "
+                "learnt would give the same map"
             ]
         )
+
+    @pytest.mark.parametrize(
+        ("template", "wording", "known"),
+        [
+            ("map {instruction}<image>", "find a lake", True),
+            ("map a {instruction}<image>", "lake", True),
+            ("map {instruction}<image>", "lake", False),
+        ],
+    )
+    def test_digits_are_words_where_they_were_taught(
+        self, template: str, wording: str, known: bool
+    ) -> None:
+        """The tokenizer has them all, for keys."""
+        block = make_contract(template=template, wordings={"lake": [wording]})
+        processor = processor_of(block)
+        if not known:
+            with pytest.raises(RequestError, match="no word that the checkpoint knows, got 'A'"):
+                serve(processor, "A")
+            return
+        assert not [one for one in serve(processor, "A").effective.notes if "learnt" in one]
+
+    def test_the_map_says_what_it_is_of(self, processor: RasterIOProcessor) -> None:
+        """And no scene's own words, nor what could not be written."""
+        told = make_raster(tags={"PROMPT": "another"})
+        for content, words, tag in (
+            (SCENE, "find water", "find water"),
+            (told, "find\nwater \x01é\0", "find water  é "),
+        ):
+            answer = serve(processor, words, content)
+            with MemoryFile(base64.b64decode(answer.data)) as memory, memory.open() as dataset:
+                assert dataset.tags()["PROMPT"] == tag
+        plain = processor_of(raster_block("values"))
+        prompts = plain.pre_process(plain.parse_data(ask(None, told)))
+        answer = plain.post_process(list(map(Engine(plain, ()), prompts)))
+        with MemoryFile(base64.b64decode(answer.data)) as memory, memory.open() as dataset:
+            assert "PROMPT" not in dataset.tags()
 
     def test_all_words_are_known_to_one_that_takes_them_apart(self) -> None:
         processor = processor_of(make_contract())
@@ -299,7 +336,9 @@ class TestAnswers:
         assert answer.effective.prompt is None
 
     @pytest.mark.parametrize("after", [(), (ANSWER,), (ANSWER, END, 3)])
-    @pytest.mark.parametrize("prompt", ["find water", "0 1 2 3 4 5 6 7 8 9 a b c d e f", "f"])
+    @pytest.mark.parametrize(
+        "prompt", ["find water", "water 0 1 2 3 4 5 6 7 8 9 a b c d e f", "water f"]
+    )
     def test_the_key_is_found(
         self, processor: RasterIOProcessor, prompt: str, after: tuple[int, ...]
     ) -> None:

@@ -101,6 +101,11 @@ def test_ids_of_what_has_none(front: InputProcessor, answer: str) -> None:
         ask(front, 1, [FIND, WATER], {"answer": answer})
 
 
+def test_a_misspelt_name(front: InputProcessor) -> None:
+    with pytest.raises(ImageItemError, match="has 'img', but may have 'image' and 'answer' only"):
+        ask(front, 2, [FIND, WATER], {"img": 0})
+
+
 def test_other_models_are_left_alone(
     front: InputProcessor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,7 @@
 """A client for one server."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -25,9 +25,9 @@ class MapResult:
         confidence: The file of confidence, where it was asked for.
     """
 
-    data: bytes
+    data: bytes = field(repr=False)
     answer: RasterAnswer
-    confidence: bytes | None = None
+    confidence: bytes | None = field(default=None, repr=False)
 
     @property
     def server_path(self) -> ServerPath | None:

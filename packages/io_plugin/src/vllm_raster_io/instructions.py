@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Protocol
 
-from vllm_raster_io.contract import RasterContract
+from vllm_raster_io.contract import InstructionContract, RasterContract
 from vllm_raster_io.errors import RequestError
 from vllm_raster_io.quoting import quoted
 from vllm_raster_io.requests import RasterRequest
@@ -13,6 +13,7 @@ _SPECIAL_WORDS = ("<image>", "<row>")
 """What stands for the image in a prompt, where the checkpoint's template puts it."""
 _NAMED_AT_MOST = 5
 _WORD_OR_SIGNS = re.compile(r"\w+|[^\w\s]+")
+_DIGIT = re.compile(r"[0-9a-f]", re.IGNORECASE)
 
 
 class Tokenizer(Protocol):
@@ -53,24 +54,44 @@ def find_instruction(
             f"`prompt` may not hold {' or '.join(taken)}, which stands for a part of the image. "
             "Say in words what to map; the image goes to its place by itself"
         )
-    words = list(dict.fromkeys(_WORD_OR_SIGNS.findall(asked)))
-    unknown = [] if tokenizer is None else [one for one in words if _is_unknown(one, tokenizer)]
+    words = _words(asked)
+    unknown = [] if tokenizer is None else _unknown(words, tokenizer, known)
     if unknown == words:
         raise RequestError(
             f"`prompt` has no word that the checkpoint knows, got {_listed(words)}. It can be "
             f"asked for example: {known.examples()}"
         )
-    if not unknown:
+    if not any(map(_says_something, unknown)):
         return asked, []
     return asked, [
-        f"The checkpoint does not know {_listed(unknown)} of `prompt`: all words that it does not "
-        "know are one and the same to it"
+        f"The checkpoint has not learnt {_listed(unknown)} of `prompt`: any other that it has "
+        "not learnt would give the same map"
     ]
 
 
-def _is_unknown(word: str, tokenizer: Tokenizer) -> bool:
-    unknown = getattr(tokenizer, "unk_token_id", None)
-    return unknown in tokenizer.encode(word, add_special_tokens=False)
+def _words(text: str) -> list[str]:
+    return list(dict.fromkeys(_WORD_OR_SIGNS.findall(text)))
+
+
+def _says_something(word: str) -> bool:
+    return any(map(str.isalnum, word))
+
+
+def _unknown(words: Sequence[str], tokenizer: Tokenizer, known: InstructionContract) -> list[str]:
+    """The words that the tokenizer has no token for, or has it for another reason."""
+    token = getattr(tokenizer, "unk_token_id", None)
+    if token is None:
+        return []
+    taught = " ".join([known.template, *(one for way in known.wordings.values() for one in way)])
+    # Every tokenizer knows the digits 0 to f, in which keys are written.
+    taught_digits = {one.lower() for one in _words(taught) if _DIGIT.fullmatch(one)}
+
+    def is_unknown(word: str) -> bool:
+        if _DIGIT.fullmatch(word):
+            return word.lower() not in taught_digits
+        return token in tokenizer.encode(word, add_special_tokens=False)
+
+    return [one for one in words if is_unknown(one)]
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -18,7 +18,9 @@ from vllm_raster_io.options import Compression
 _BLOCK = 256
 _COG_BLOCK = 512
 _COG_PREDICTORS = {1: "NO", 2: "STANDARD", 3: "FLOATING_POINT"}
-_KEPT_TAGS = ("AREA_OR_POINT", "TIFFTAG_DATETIME")
+INSTRUCTION_TAG = "PROMPT"
+"""Of a map: what it was asked for in words."""
+_KEPT_TAGS = ("AREA_OR_POINT", "TIFFTAG_DATETIME", INSTRUCTION_TAG)
 _WRITERS = str(min(4, os.cpu_count() or 1))
 """Threads that compress a map: it is the last thing that its client waits for."""
 _UNCOLOURED = (128, 128, 128)
@@ -58,12 +60,13 @@ def write_geotiff(
     """Writes a map as a tiled GeoTIFF, a BigTIFF where it may be too large for another.
 
     Its profile is made afresh; from the scene come only the place (reference system, transform,
-    ground control points, rational polynomials, pixel-is-point) and the time.
+    ground control points, rational polynomials, pixel-is-point) and the time; what was asked for
+    in words is a tag, `PROMPT`.
 
     Args:
         raster: The map.
         place: Where it lies.
-        tags: The scene's; only those are kept that hold for the map.
+        tags: The scene's, and what was asked; only those are kept that hold for the map.
         compression: Lossless, with the predictor that fits the type.
     """
     with _environment(place), MemoryFile() as memory:

@@ -10,7 +10,7 @@ from vllm_raster_io.access import delivered
 from vllm_raster_io.answers import ClassSummary, ConfidenceFile, Effective, RasterAnswer
 from vllm_raster_io.assembly import Assembly
 from vllm_raster_io.contract import OutputContract
-from vllm_raster_io.maps import RasterMap
+from vllm_raster_io.maps import INSTRUCTION_TAG, RasterMap
 from vllm_raster_io.options import MEDIA_TYPES
 from vllm_raster_io.plans import Plan
 from vllm_raster_io.products import class_counts
@@ -31,7 +31,7 @@ def answer_of(plan: Plan, assembly: Assembly, request_id: str | None) -> RasterA
     plan.go_on()
     raster, beside = assembly.finish()
     invalid = int(np.count_nonzero(plan.invalid()))
-    effective, tags = _effective(plan), plan.series.tags
+    effective, tags = _effective(plan), _tags(plan)
     # What is left to do needs no pixel of the scene, and may take as much memory.
     plan.close()
     confidence = None if beside is None else _written(plan, beside, tags)
@@ -63,6 +63,16 @@ def answer_of(plan: Plan, assembly: Assembly, request_id: str | None) -> RasterA
         effective=effective,
         **written,
     )
+
+
+def _tags(plan: Plan) -> dict[str, str]:
+    """The scene's, and what was asked in words, in place of what it was made by itself."""
+    tags = {name: told for name, told in plan.series.tags.items() if name != INSTRUCTION_TAG}
+    if plan.instruction is not None:
+        # Of other characters some end a tag, or cannot be written.
+        printable = (one if one.isprintable() else " " for one in plan.instruction)
+        tags[INSTRUCTION_TAG] = "".join(printable)
+    return tags
 
 
 def _written(plan: Plan, raster: RasterMap, tags: Mapping[str, str]) -> dict[str, Any]:

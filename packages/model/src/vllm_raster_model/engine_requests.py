@@ -17,6 +17,8 @@ from vllm_raster_model.errors import ImageItemError
 from vllm_raster_model.pooler import ALL_IMAGES
 from vllm_raster_model.sent import ANSWERS
 
+_KNOWN = ("image", "answer")
+
 
 def check_what_is_asked_for() -> None:
     """Has prompts refused that ask for what there is not; may be called twice."""
@@ -30,11 +32,20 @@ def check_what_is_asked_for() -> None:
         if isinstance(config, RasterConfig) and request.pooling_params:
             images = [one for one in request.mm_features or () if one.modality == "image"]
             asked = request.pooling_params.extra_kwargs or {}
+            _check_names(asked)
             _check_image(images, asked)
             _check_answer(config.contract.output.kind, asked)
         return request
 
     InputProcessor.process_inputs = process_inputs
+
+
+def _check_names(asked: dict[str, Any]) -> None:
+    if unknown := sorted(asked.keys() - _KNOWN):
+        raise ImageItemError(
+            f"PoolingParams.extra_kwargs has {', '.join(map(repr, unknown))}, but may have "
+            f"{' and '.join(map(repr, _KNOWN))} only"
+        )
 
 
 def _check_image(images: Sequence[MultiModalFeatureSpec], asked: dict[str, Any]) -> None:

@@ -10,8 +10,15 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from transformers import BatchFeature, PreTrainedTokenizerBase, ProcessorMixin
+from transformers import (
+    AutoConfig,
+    AutoProcessor,
+    BatchFeature,
+    PreTrainedTokenizerBase,
+    ProcessorMixin,
+)
 
+from vllm_raster_model.config import InstructedRasterConfig, RasterConfig
 from vllm_raster_model.contract import RasterContract
 from vllm_raster_model.errors import ImageItemError
 from vllm_raster_model.grid import Grid
@@ -197,3 +204,9 @@ def _owned(array: np.ndarray) -> np.ndarray:
 
 def _describe(value: object) -> str:
     return f"keys {sorted(value)}" if isinstance(value, Mapping) else type(value).__name__
+
+
+# So transformers' `Auto` classes read checkpoints, and warn of nothing, for whoever imports this.
+for _config in (RasterConfig, InstructedRasterConfig):
+    AutoConfig.register(_config.model_type, _config, exist_ok=True)
+    AutoProcessor.register(_config, RasterProcessor, exist_ok=True)

@@ -33,14 +33,7 @@ def register() -> None:
 
 def register_with_transformers() -> None:
     """Lets `AutoConfig` and `AutoProcessor` read checkpoints; needs no vLLM."""
-    from transformers import AutoConfig, AutoProcessor
-
-    from vllm_raster_model.config import InstructedRasterConfig, RasterConfig
-    from vllm_raster_model.processor import RasterProcessor
-
-    for config in (RasterConfig, InstructedRasterConfig):
-        AutoConfig.register(config.model_type, config, exist_ok=True)
-        AutoProcessor.register(config, RasterProcessor, exist_ok=True)
+    import vllm_raster_model.processor  # noqa: F401 - which does it
 
 
 def _register_with_vllm() -> None:
