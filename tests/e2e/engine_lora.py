@@ -1,8 +1,8 @@
 """Compares an engine's answers with adapters and without with plain PyTorch's; writes json.
 
 A script of its own, run by test_lora.py: an engine ends with its process. After the checkpoint,
-the file to write and the most tokens a step may take come the adapters' folders, each with a
-checkpoint that it is merged into; then, where the checkpoint has an IO processor, a scene.
+the file to write, the most tokens and the most adapters of a step come the adapters' folders, each
+with a checkpoint that it is merged into; then, where the checkpoint has an IO processor, a scene.
 """
 
 import base64
@@ -26,6 +26,8 @@ from vllm_raster_model.pytorch import InstructedRasterForImageToImage
 
 # In 32nds of a tile: the largest prompt is longer than the smaller of the tests' budgets.
 SIZES = [(24, 32), (16, 8), (32, 32), (9, 17), (32, 24), (30, 11)]
+TIMES = 20
+"""How often each prompt comes, of one adapter or another."""
 WORDS = ["find trees", "find the water", "where are houses", "fields", "soil", "find water now"]
 
 Maps = list[torch.Tensor]
@@ -74,19 +76,19 @@ def difference(first: Maps, second: Maps) -> float:
     return max(float((a - b).abs().max()) for a, b in zip(first, second, strict=True))
 
 
-def main(checkpoint: str, out: str, budget: str, *rest: str) -> None:
+def main(checkpoint: str, out: str, budget: str, at_once: str, *rest: str) -> None:
     folders, scene = rest[: len(rest) // 2 * 2], rest[len(rest) // 2 * 2 :]
     adapters = [LoRARequest(Path(one).name, i, one) for i, one in enumerate(folders[::2], start=1)]
     llm = LLM(
-        checkpoint, max_num_batched_tokens=int(budget), enable_lora=True, max_loras=len(adapters)
+        checkpoint, max_num_batched_tokens=int(budget), enable_lora=True, max_loras=int(at_once)
     )
     steps = watch_steps()
     contract = llm.llm_engine.model_config.hf_config.contract
     asked = prompts(len(contract.input.bands), contract.tile.size)
 
-    def maps(adapter: LoRARequest | list[LoRARequest | None] | None) -> Maps:
+    def maps(adapter: LoRARequest | list[LoRARequest | None] | None, times: int = 1) -> Maps:
         outputs = llm.encode(
-            asked, pooling_task="token_classify", lora_request=adapter, use_tqdm=False
+            asked * times, pooling_task="token_classify", lora_request=adapter, use_tqdm=False
         )
         return [one.outputs.data for one in outputs]
 
@@ -96,9 +98,10 @@ def main(checkpoint: str, out: str, budget: str, *rest: str) -> None:
         "apart": max(difference(maps(one), right) for one, right in zip(every, plain, strict=True))
     }
     steps.clear()
-    order = [i % len(every) for i in range(len(asked))]
-    mixed = maps([every[i] for i in order])
-    figures["together"] = difference(mixed, [plain[k][i] for i, k in enumerate(order)])
+    order = np.random.default_rng(0).integers(0, len(every), TIMES * len(asked)).tolist()
+    mixed = maps([every[i] for i in order], TIMES)
+    right = [plain[k][i % len(asked)] for i, k in enumerate(order)]
+    figures["together"] = difference(mixed, right)
     figures["adapters_in_a_step"] = max(map(len, steps))
     figures["without_again"] = difference(maps(None), plain[0])
     figures["adapters_differ"] = min(

@@ -118,7 +118,7 @@ def test_the_words_are_really_used(client: RasterClient) -> None:
 
 def test_words_that_are_not_known_are_told(client: RasterClient) -> None:
     notes = client.map(SCENES["town"], prompt="find the tall trees").answer.effective.notes
-    assert any("does not know 'tall' of `prompt`" in one for one in notes)
+    assert any("has not learnt 'tall' of `prompt`" in one for one in notes)
     assert not client.map(SCENES["town"], prompt="find the trees").answer.effective.notes
     with pytest.raises(ServiceError, match=r"400: `prompt` has no word .* got 'zebra', 'crossing'"):
         client.map(SCENES["town"], prompt="zebra crossing")

@@ -171,6 +171,23 @@ TEXTS = {
 }
 
 
+def test_the_route_of_another_service(server: LocalServer, client: RasterClient) -> None:
+    """It answers as the usual one, whatever else reads and writes the body before."""
+    content = SCENES["town"].read_bytes()
+    body = {"data": {"data": base64.b64encode(content).decode(), "format": "png"}}
+    answers = [
+        httpx.post(server.url + route, json=body, timeout=60)
+        for route in ("/invocations", "/pooling")
+    ]
+    assert [one.status_code for one in answers] == [200, 200]
+    first, second = (one.json()["data"]["data"] for one in answers)
+    assert first == second
+    body["data"]["formt"] = "png"
+    refused = httpx.post(f"{server.url}/invocations", json=body, timeout=60)
+    assert refused.status_code == 400
+    assert "formt" in refused.text
+
+
 @pytest.mark.parametrize("route", ["/pooling", "/invocations"])
 @pytest.mark.parametrize("kind", TEXTS)
 def test_text_is_refused(server: LocalServer, kind: str, route: str) -> None:

@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 
 from vllm_raster_io.engine_windows import _Flight, prompts_at_once
-from vllm_raster_io.errors import RasterError
+from vllm_raster_io.errors import RasterError, RequestError
 
 BATCH = 4
 AT_ONCE = BATCH + 2 * BATCH + 2
+LONGEST = 100
 
 
 def vllm_config(tokens: int = 100 * BATCH, sequences: int = 64) -> Any:
     scheduler = SimpleNamespace(max_num_batched_tokens=tokens, max_num_seqs=sequences)
-    return SimpleNamespace(scheduler_config=scheduler)
+    model = SimpleNamespace(max_model_len=LONGEST)
+    return SimpleNamespace(scheduler_config=scheduler, model_config=model)
 
 
 class Request:
@@ -86,6 +88,14 @@ async def answer(server: Server, count: int, watched: list[Any] | None = None) -
         waiting = flight.answer(requests)
         del requests
         return await waiting
+
+
+async def test_a_prompt_that_is_too_long() -> None:
+    server = Server()
+    server.vllm_config.model_config.max_model_len = 99
+    with pytest.raises(RequestError, match=r"`prompt` is too long: .* 100 tokens, .* reads 99"):
+        await answer(server, 3)
+    assert server.begun == [0]
 
 
 @pytest.mark.parametrize("count", [1, 2, AT_ONCE, 200])

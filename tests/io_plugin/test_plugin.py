@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from vllm.pooling_params import PoolingParams
 
 from vllm_raster_io import plugin
@@ -356,6 +357,15 @@ class TestWrongOutputs:
         outputs = list(map(Engine(processor, several=True), prompts))
         outputs[0].outputs.data = change(outputs[0].outputs.data)
         with pytest.raises(ServingError, match=r"\d maps came of a prompt of 2 windows"):
+            processor.post_process(outputs)
+
+    @pytest.mark.parametrize("windows", [1, 2])
+    def test_of_a_network_that_failed(self, windows: int) -> None:
+        processor = make_processor(overlap=0, windows=windows)
+        prompts = processor.pre_process(request(make_raster(height=64, width=128)))
+        outputs = list(map(Engine(processor, several=windows > 1), prompts))
+        outputs[-1].outputs.data = torch.zeros(3, 0, 0)
+        with pytest.raises(ServingError, match="The network failed on a window; the server's log"):
             processor.post_process(outputs)
 
     def test_of_a_prompt_that_there_is_not(self) -> None:

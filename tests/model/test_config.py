@@ -11,10 +11,43 @@ from vllm_raster_model.config import RasterConfig
 from vllm_raster_model.errors import ContractError
 from vllm_raster_model.grid import Grid
 from vllm_raster_model.networks.prithvi_dense import PrithviDenseConfig
+from vllm_raster_model.pytorch import RasterForImageToImage
 from vllm_raster_model.registration import register_with_transformers
 from vllm_raster_model.tokenizer import minimal_tokenizer, word_tokenizer
 
 from .checkpoints import NETWORK, make_config, raster_block
+
+UNUSABLE: list[tuple[dict[str, Any], str]] = [
+    ({"model_type": ["prithvi_dense"]}, "vision_config.model_type must be a text"),
+    ({"embed_dim": None}, "vision_config is not usable"),
+    ({"embed_dim": "wide"}, "vision_config is not usable"),
+    ({"num_heads": 0}, "vision_config is not usable: ZeroDivisionError"),
+    ({"depth": None}, "vision_config is not usable"),
+    ({"patch_size": 0}, "vision_config is not usable"),
+    ({"necks": 3}, "vision_config is not usable"),
+    ({"out_indices": "x"}, "vision_config"),
+    ({"mlp_ratio": "x"}, "vision_config is not usable"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), UNUSABLE)
+def test_networks_that_cannot_be(changes: dict[str, Any], message: str) -> None:
+    """Whatever a network makes of an impossible value, the part of config.json is named."""
+    with pytest.raises(ContractError, match=message):
+        RasterForImageToImage(make_config({**NETWORK, **changes}))
+
+
+@pytest.mark.parametrize("given", ["prithvi_dense", 3, ["prithvi_dense"]])
+def test_a_network_is_an_object(given: Any) -> None:
+    with pytest.raises(ContractError, match="vision_config must be a json object, got"):
+        RasterConfig(vision_config=given, raster=raster_block())
+
+
+@pytest.mark.parametrize("size", [2**15 + 1, 10**6, 2**70])
+def test_a_tile_that_is_too_large(size: int) -> None:
+    with pytest.raises(ContractError, match=r"tile\.size"):
+        make_config(tile={"size": size, "multiple_of": 1})
+
 
 DERIVED = {"hidden_size", "max_position_embeddings", "num_hidden_layers", "num_attention_heads"}
 

@@ -13,6 +13,7 @@ from vllm_raster_model.registration import register_with_transformers
 
 from .checkpoints import NETWORK, TILE
 from .instructed import INSTRUCTIONS, instructed_block, make_instructed, text_config
+from .serving import InstructedServing, engine_config
 
 AROUND = ("image_end_token_id", "answer_token_id")
 MISSPELT_TEXT = {
@@ -124,6 +125,7 @@ def test_a_language_model_is_needed(given: Any) -> None:
         ({"model_type": "clip"}, "'clip', which is no causal language model"),
         ({"num_attention_heads": "2"}, "(?s)text_config is not usable.*expected int, got str"),
         ({"num_attention_heads": 0}, "text_config is not usable"),
+        ({"model_type": ["llama"]}, r"\['llama'\], which transformers does not know"),
         ({"dtype": "float13"}, "text_config is not usable.*float13"),
         ({"is_causal": False}, "is_causal=False.*must be causal"),
         ({"use_bidirectional_attention": True}, "attention=True: .*must be causal"),
@@ -164,11 +166,20 @@ def test_the_end_of_an_image_may_open_the_answer() -> None:
 
 def test_a_tile_and_a_word_must_fit() -> None:
     tokens = len(make_instructed().image_tokens(TILE, TILE))
-    text = text_config(max_position_embeddings=tokens + 1)
-    with pytest.raises(ContractError, match=rf"={tokens + 1}, .* one word are {tokens + 2} tokens"):
+    # A word, the answer, and a request's key of eight digits.
+    text = text_config(max_position_embeddings=tokens + 9)
+    told = rf"embeddings is {tokens + 9}, .* request's key are {tokens + 10} tokens"
+    with pytest.raises(ContractError, match=told):
         make_instructed(text_config=text)
     make_instructed(text_config=text, answer_token_id=None)
-    make_instructed(text_config=text_config(max_position_embeddings=tokens + 2))
+    make_instructed(text_config=text_config(max_position_embeddings=tokens + 10))
+
+
+def test_a_tile_and_a_word_must_fit_what_the_engine_is_told(llama: InstructedServing) -> None:
+    tokens = len(make_instructed().image_tokens(TILE, TILE))
+    with pytest.raises(ValueError, match=rf"--max-model-len is {tokens + 9}, but a tile"):
+        engine_config(llama.checkpoint, max_model_len=tokens + 9)
+    assert engine_config(llama.checkpoint, max_model_len=tokens + 10)
 
 
 def test_instructions_belong_to_a_language_model() -> None:

@@ -43,6 +43,12 @@ _NEVER = [
     )
 ]  # fmt: skip
 
+_ENDS_IN_FOUR = [
+    ip_network(one)
+    for one in ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48")
+]
+"""RFC 4291 (compatible, mapped), RFC 2765, RFC 6052 and RFC 8215: IPv4 in the last 32 bits."""
+
 
 def is_public(address: str) -> bool:
     """Whether an address is one of the internet's; none of those that stand for another."""
@@ -55,8 +61,18 @@ def is_public(address: str) -> bool:
 def may_be_private(address: str) -> bool:
     """Whether an address is fit for a host that is allowed to be within a private network."""
     one = ip_address(address)
-    inner = one.ipv4_mapped if isinstance(one, IPv6Address) else None
-    return not _within(inner or one, _NEVER)
+    return not any(_within(each, _NEVER) for each in (one, *_inner(one)))
+
+
+def _inner(address: IPv4Address | IPv6Address) -> list[IPv4Address]:
+    """The IPv4 addresses that an IPv6 address may be brought to."""
+    if isinstance(address, IPv4Address) or address.is_loopback:
+        return []
+    last = IPv4Address(int(address) & 0xFFFFFFFF)
+    found = [last] if _within(address, _ENDS_IN_FOUR) else []
+    # RFC 3056 and RFC 4380: in the middle, and inverted at the end.
+    found += [address.sixtofour] if address.sixtofour else []
+    return found + list(address.teredo or ())
 
 
 def resolve(host: str, port: int) -> list[str]:

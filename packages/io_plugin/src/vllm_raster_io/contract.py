@@ -18,6 +18,8 @@ from pydantic import (
 from vllm_raster_io.errors import ContractError
 
 PositiveInt = Annotated[int, Field(ge=1)]
+LARGEST_TILE = 1 << 15
+"""Pixels a side."""
 
 
 class _Part(BaseModel):
@@ -42,7 +44,7 @@ class InputContract(_Part):
 class TileContract(_Part):
     """Largest side of a window and the overlap of neighbours, in pixels of the scene."""
 
-    size: PositiveInt = 512
+    size: Annotated[PositiveInt, Field(le=LARGEST_TILE)] = 512
     overlap: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")

@@ -32,12 +32,14 @@ from vllm_raster_io.engine_windows import send_windows_a_few_at_once
 from vllm_raster_io.errors import LimitError
 from vllm_raster_io.limits import LIMITS
 from vllm_raster_io.memory import give_memory_back
+from vllm_raster_io.uploads import as_text
 
 POOLING_TASK = "token_classify"
 """The task that both of vLLM's model runners accept and that sees every token; `plugin`, which
 vLLM would choose, is refused by the second one."""
 
 _ROUTES = ("/pooling", "/invocations")
+_REWRITTEN = "/invocations"
 _NO_DOMAIN = "none.invalid"
 _ANSWERS = 2
 """How many maps may be written at once."""
@@ -94,7 +96,9 @@ def _read_bodies_as_they_arrive() -> None:
     async def whole_value(self: Request) -> Any:
         await self.body()
         if not hasattr(self, "_json") and hasattr(self, "_raster_body"):
-            self._json = _parsed(self._raster_body)
+            parsed = _parsed(self._raster_body)
+            # On that route what comes before vLLM writes the body as json once more.
+            self._json = as_text(parsed) if self.url.path.endswith(_REWRITTEN) else parsed
         return await whole_json(self)
 
     Request.body, Request.json = body, whole_value

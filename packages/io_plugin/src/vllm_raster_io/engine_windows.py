@@ -103,6 +103,12 @@ class _Flight:
         index, request = self._waiting.popleft()
         rendered = await self._io_processor.render_async(request)
         tokens = len(rendered["prompts"]["prompt_token_ids"])
+        longest = self._serving.vllm_config.model_config.max_model_len
+        if tokens > longest:
+            raise RequestError(
+                f"`prompt` is too long: with a window and its key it has {tokens} tokens, but the "
+                f"model reads {longest}. Say it in fewer words"
+            )
         job = self._ctx.request.data
         most = max(map(len, job.prompts))
         at_once = prompts_at_once(self._serving.vllm_config, tokens, job.prompt_bytes, most)

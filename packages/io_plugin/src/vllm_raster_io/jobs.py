@@ -125,6 +125,8 @@ class Job(Closing):
         """
         if index not in range(len(self.prompts)):
             raise ServingError(f"Maps came of prompt {index}, but there are {len(self.prompts)}")
+        if not maps.size:
+            raise ServingError("The network failed on a window; the server's log says why")
         items, several = self.prompts[index], maps if self._share else maps[None]
         if len(several) != len(items):
             raise ServingError(f"{len(several)} maps came of a prompt of {len(items)} windows")

@@ -5,7 +5,7 @@ encoded and the decoded file are never in memory as a whole together.
 """
 
 import binascii
-from typing import Self
+from typing import Any, Self
 
 import pybase64
 from rasterio.io import DatasetReader, MemoryFile
@@ -186,3 +186,13 @@ _OTHER_FORMS = {
 """What other kinds of base64 have, and what this one must be."""
 
 _NOT_BASE64 = "`data` must be a file in base64, but is not: {}"
+
+
+def as_text(value: Any) -> Any:
+    """The same json with files as the base64 that they came as; they are closed."""
+    if isinstance(value, Upload):
+        with value:
+            return pybase64.b64encode(value.memory.getbuffer()).decode()
+    if isinstance(value, dict):
+        return {key: as_text(one) for key, one in value.items()}
+    return [as_text(one) for one in value] if isinstance(value, list) else value

@@ -72,6 +72,8 @@ class FileUrl:
         Raises:
             AccessError: It is no URL that could be fetched.
         """
+        if not location:
+            raise AccessError("is missing: the answer says that the file has moved, but not where")
         if not _PLAIN.fullmatch(location):
             raise AccessError("holds characters that must be written with % in a URL")
         try:

@@ -8,7 +8,7 @@ from typing import Any
 from transformers import AutoConfig, PreTrainedConfig
 
 from vllm_raster_model.contract import RasterContract
-from vllm_raster_model.errors import ContractError
+from vllm_raster_model.errors import ContractError, telling_of
 from vllm_raster_model.grid import Grid
 from vllm_raster_model.language import language_config, refuse_misspelt
 from vllm_raster_model.networks import network_class
@@ -17,6 +17,8 @@ from vllm_raster_model.tokenizer import DIGIT_TOKEN_IDS, ROW_TOKEN
 
 _TEXT_TOKENS = 64
 """Room in the prompt for what stands beside the images."""
+_KEY_TOKENS = 8
+"""Of them, the IO processor's key of a request."""
 
 
 class RasterConfig(PreTrainedConfig):
@@ -57,6 +59,8 @@ class RasterConfig(PreTrainedConfig):
         refuse_misspelt("config.json", kwargs, _keys(type(self)))
         if isinstance(vision_config, dict):
             vision_config = _network_config(vision_config)
+        if not isinstance(vision_config, PreTrainedConfig | None):
+            raise ContractError(f"vision_config must be a json object, got {vision_config!r:.80}")
         self.vision_config: PreTrainedConfig | None = vision_config
         self.raster = raster
         self.image_token_id = image_token_id
@@ -134,9 +138,12 @@ class RasterConfig(PreTrainedConfig):
 
     def prompt_tokens(self, images: int) -> int:
         """Room that a prompt needs which holds so many of the largest windows."""
-        size = self.contract.tile.size
         # Something stands between two images.
-        return images * (len(self.image_tokens(size, size)) + 1) - 1 + _TEXT_TOKENS
+        return images * (self._tile_tokens + 1) - 1 + _TEXT_TOKENS
+
+    @property
+    def _tile_tokens(self) -> int:
+        return self.largest_grid.tokens + (self.image_end_token_id is not None)
 
     @property
     def largest_grid(self) -> Grid:
@@ -170,13 +177,17 @@ def _require_whole(name: str, value: Any, least: int) -> None:
 
 def _network_config(stored: dict[str, Any]) -> PreTrainedConfig:
     """The configuration of a network; transformers would keep a misspelt key and say nothing."""
-    config_class = network_class(stored.get("model_type", "")).config_class
+    kind = stored.get("model_type", "")
+    if not isinstance(kind, str):
+        raise ContractError(f"vision_config.model_type must be a text, got {kind!r:.80}")
+    config_class = network_class(kind).config_class
     known = config_class().to_dict()
     if unknown := sorted(stored.keys() - known.keys()):
         raise ContractError(
             f"vision_config has the unknown keys {unknown}; there are {sorted(known)}"
         )
-    config: PreTrainedConfig = config_class(**stored)
+    with telling_of("vision_config"):
+        config: PreTrainedConfig = config_class(**stored)
     return config
 
 
@@ -244,13 +255,25 @@ class InstructedRasterConfig(RasterConfig):
 
     def _check_room(self) -> None:
         longest = getattr(self.text_config, "max_position_embeddings", None)
+        if longest is not None:
+            self.require_room(longest, "text_config.max_position_embeddings")
+
+    def require_room(self, longest: int, name: str) -> None:
+        """Refuses a limit that leaves no room for a tile, a word, and what stands beside them.
+
+        Args:
+            longest: Tokens that a prompt may have.
+            name: Of what says so.
+
+        Raises:
+            ContractError: It is too low.
+        """
         tile = self.contract.tile.size
-        # A word in front, the answer behind.
-        needed = len(self.image_tokens(tile, tile)) + 1 + (self.answer_token_id is not None)
-        if longest is not None and longest < needed:
+        needed = self._tile_tokens + 1 + (self.answer_token_id is not None) + _KEY_TOKENS
+        if longest < needed:
             raise ContractError(
-                f"text_config has max_position_embeddings={longest}, but a tile of {tile} × {tile} "
-                f"pixels and one word are {needed} tokens: make raster.tile.size smaller"
+                f"{name} is {longest}, but a tile of {tile} × {tile} pixels, one word and the "
+                f"request's key are {needed} tokens: make raster.tile.size smaller, or it larger"
             )
 
     @property

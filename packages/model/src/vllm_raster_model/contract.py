@@ -23,6 +23,8 @@ from vllm_raster_model.errors import ContractError
 Coordinate = Literal["time", "location"]
 ComputeDtype = Literal["auto", "float32", "bfloat16", "float16"]
 PositiveInt = Annotated[int, Field(ge=1, strict=True)]
+LARGEST_TILE = 1 << 15
+"""Pixels a side; of more no network was heard of, and what follows from it would not fit."""
 Number = Annotated[float, Field(strict=True)]
 PositiveNumber = Annotated[Number, Field(gt=0)]
 
@@ -111,7 +113,7 @@ class TileContract(_Part):
         overlap: Pixels that neighbouring windows share unless a request says otherwise.
     """
 
-    size: PositiveInt = 512
+    size: Annotated[PositiveInt, Field(le=LARGEST_TILE)] = 512
     multiple_of: PositiveInt = 16
     minimum: PositiveInt | None = None
     overlap: Annotated[int, Field(ge=0, strict=True)] = 0

@@ -5,8 +5,7 @@ the written guides of 2025 call a hook by another name, the docstring at its def
 """
 
 import logging
-from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import nn
@@ -20,7 +19,6 @@ from vllm.config import VllmConfig
 from vllm.config.multimodal import MultiModalDummyOptions
 from vllm.distributed import get_tensor_model_parallel_world_size
 from vllm.inputs import MultiModalDataDict, MultiModalInput
-from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
 from vllm.model_executor.layers.attention import MMEncoderAttention
 from vllm.model_executor.layers.linear import (
     ColumnParallelLinear,
@@ -39,10 +37,7 @@ from vllm.model_executor.models.interfaces import (
 )
 from vllm.model_executor.models.interfaces_base import attn_type
 from vllm.model_executor.models.module_mapping import MultiModelKeys
-from vllm.model_executor.models.utils import (
-    WeightsMapper,
-    init_vllm_registered_model,
-)
+from vllm.model_executor.models.utils import init_vllm_registered_model
 from vllm.multimodal import MULTIMODAL_REGISTRY
 from vllm.multimodal.inputs import (
     MultiModalFieldConfig,
@@ -71,7 +66,7 @@ from vllm.multimodal.processing import (
 from vllm.multimodal.processing.processor import PromptIndex
 from vllm.v1.pool.metadata import PoolingMetadata
 
-from vllm_raster_model.errors import RasterModelError
+from vllm_raster_model.errors import RasterModelError, telling_of
 
 # Under vLLM's own logger, so that it is shown where and how vLLM's lines are.
 logger = logging.getLogger("vllm.raster.model")
@@ -157,9 +152,10 @@ def language_model(vllm_config: VllmConfig, text_config: Any, prefix: str) -> nn
         RasterModelError: It is none of those of vLLM that are built like Llama.
     """
     architecture = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[text_config.model_type]
-    model = init_vllm_registered_model(
-        vllm_config, hf_config=text_config, architectures=[architecture], prefix=prefix
-    )
+    with telling_of("text_config"):
+        model = init_vllm_registered_model(
+            vllm_config, hf_config=text_config, architectures=[architecture], prefix=prefix
+        )
     # What weights and adapters are loaded by.
     for name in ("model", "embedding_modules", "packed_modules_mapping"):
         if not hasattr(model, name):
@@ -169,51 +165,6 @@ def language_model(vllm_config: VllmConfig, text_config: Any, prefix: str) -> nn
                 "Qwen3 are known to work"
             )
     return model
-
-
-class AdapterNames(WeightsMapper):
-    """By what name vLLM has the module that a weight of an adapter is for.
-
-    Args:
-        served: From the weight's name in the adapter to vLLM's; raises where there is none.
-    """
-
-    def __init__(self, served: Callable[[str], str]) -> None:
-        super().__init__()
-        self.served = served
-
-    def map_name(self, key: str) -> str:
-        """The name that vLLM has."""
-        return self.served(key)
-
-    _map_name = map_name
-
-    def get_rename_mapper(self) -> Self:
-        """Nothing is done here but renaming."""
-        return self
-
-
-def keep_adapters_apart() -> None:
-    """Has tokens without an adapter be read without one on a CPU; may be called twice.
-
-    vLLM marks them by the index -1, and what stands for its kernels on a CPU takes the last
-    adapter for these (vllm-project/vllm#48421): one request would change another's answer.
-    """
-    shrink, embed = PunicaWrapperCPU._apply_shrink, PunicaWrapperCPU.add_lora_embedding
-    if shrink.__module__ == __name__:
-        return
-
-    def apply_shrink(self: PunicaWrapperCPU, y: torch.Tensor, *rest: Any) -> None:
-        shrink(self, y, *rest)
-        y[self.token_lora_indices < 0] = 0
-
-    def add_lora_embedding(
-        self: PunicaWrapperCPU, y: torch.Tensor, x: torch.Tensor, *rest: Any, **named: Any
-    ) -> None:
-        embed(self, y, x * (self.token_lora_indices >= 0)[:, None], *rest, **named)
-
-    PunicaWrapperCPU._apply_shrink = apply_shrink
-    PunicaWrapperCPU.add_lora_embedding = add_lora_embedding
 
 
 def batch_tokens(vllm_config: VllmConfig) -> int:
@@ -228,7 +179,6 @@ def configuration(vllm_config: VllmConfig) -> Any:
 
 __all__ = [
     "MULTIMODAL_REGISTRY",
-    "AdapterNames",
     "AllPool",
     "BaseDummyInputsBuilder",
     "BaseMultiModalProcessor",
@@ -266,7 +216,6 @@ __all__ = [
     "attn_type",
     "batch_tokens",
     "configuration",
-    "keep_adapters_apart",
     "language_model",
     "load_parameter",
     "logger",

@@ -8,7 +8,7 @@ from vllm.model_executor.models.config import VerifyAndUpdateConfig
 from vllm.platforms import current_platform
 from vllm.triton_utils import HAS_TRITON
 
-from vllm_raster_model.engine import VllmConfig, logger
+from vllm_raster_model.engine import VllmConfig, configuration, logger
 from vllm_raster_model.engine_ahead import work_ahead
 from vllm_raster_model.engine_budget import set_budget
 from vllm_raster_model.engine_executor import use_processor
@@ -59,6 +59,9 @@ class ServingDefaults(VerifyAndUpdateConfig):
                 "float32: merge the adapter into the checkpoint's weights, or leave out "
                 "--enable-lora"
             )
+        require = getattr(configuration(vllm_config), "require_room", None)
+        if require is not None:
+            require(vllm_config.model_config.max_model_len, "--max-model-len")
         cache = vllm_config.cache_config
         if current_platform.is_cpu() and cache.kv_cache_memory_bytes is None:
             cache.kv_cache_memory_bytes = cls.cpu_cache_bytes

@@ -6,10 +6,11 @@ in front of the engine, where an error reaches the one who asked. Written for vL
 against 0.33.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vllm.multimodal.inputs import MultiModalFeatureSpec
+from vllm.pooling_params import PoolingParams
 from vllm.v1.engine.input_processor import InputProcessor
 
 from vllm_raster_model.config import RasterConfig
@@ -32,6 +33,7 @@ def check_what_is_asked_for() -> None:
         if isinstance(config, RasterConfig) and request.pooling_params:
             images = [one for one in request.mm_features or () if one.modality == "image"]
             asked = request.pooling_params.extra_kwargs or {}
+            _check_cache(self, request.pooling_params)
             _check_names(asked)
             _check_image(images, asked)
             _check_answer(config.contract.output.kind, asked)
@@ -40,7 +42,19 @@ def check_what_is_asked_for() -> None:
     InputProcessor.process_inputs = process_inputs
 
 
-def _check_names(asked: dict[str, Any]) -> None:
+def _check_cache(front: InputProcessor, params: PoolingParams) -> None:
+    if front.cache_config.enable_prefix_caching and params.skip_reading_prefix_cache is False:
+        raise ImageItemError(
+            "PoolingParams has skip_reading_prefix_cache=False, but a map is made of all tokens of "
+            "a prompt, and those that a cache has are not read again: leave it out"
+        )
+
+
+def _check_names(asked: object) -> None:
+    if not isinstance(asked, Mapping):
+        raise ImageItemError(
+            f"PoolingParams.extra_kwargs must be a mapping, got {type(asked).__name__}"
+        )
     if unknown := sorted(asked.keys() - _KNOWN):
         raise ImageItemError(
             f"PoolingParams.extra_kwargs has {', '.join(map(repr, unknown))}, but may have "

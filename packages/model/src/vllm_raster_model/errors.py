@@ -1,5 +1,8 @@
 """The exceptions of this package: one small family under one base."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class RasterModelError(ValueError):
     """Anything this package refuses. A `ValueError`, which vLLM answers with 400, not 500."""
@@ -23,3 +26,22 @@ class SourceError(RasterModelError):
 
 class EngineVersionError(ImportError):
     """vLLM is missing or of a version that this package was not written for."""
+
+
+@contextmanager
+def telling_of(block: str) -> Iterator[None]:
+    """Says which part of config.json an error is about that names none.
+
+    Args:
+        block: Name of the part.
+
+    Raises:
+        ContractError: In place of what is none of this family.
+    """
+    try:
+        yield
+    except RasterModelError:
+        raise
+    except Exception as error:
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        raise ContractError(f"{block} is not usable: {kind}{error}") from error

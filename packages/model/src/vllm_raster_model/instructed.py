@@ -16,7 +16,6 @@ from torch import nn
 
 from vllm_raster_model.engine import (
     MULTIMODAL_REGISTRY,
-    AdapterNames,
     LinearBase,
     MultiModalEmbeddings,
     MultiModelKeys,
@@ -26,10 +25,10 @@ from vllm_raster_model.engine import (
     VllmLayers,
     batch_tokens,
     configuration,
-    keep_adapters_apart,
     language_model,
     merge_cells,
 )
+from vllm_raster_model.engine_adapters import AdapterNames, keep_adapters_apart
 from vllm_raster_model.errors import WeightsError
 from vllm_raster_model.head import CellProjector, DenseHead
 from vllm_raster_model.multimodal import (
@@ -79,7 +78,7 @@ class InstructedRasterForImageToImage(nn.Module, SupportsMultiModal, SupportsLoR
         self.head = DenseHead(
             self.width, config.feature_channels, config.head_units, config.contract.output.channels
         )
-        self.pooler = MapPooler(config, self._decode)
+        self.pooler = MapPooler(config, self._decode, failed=lambda: self.predictor.failed)
         self.configure_mm_token_handling(config.text_config.vocab_size, [config.image_token_id])
         self.details: torch.Tensor
         details = torch.zeros(batch_tokens(vllm_config), config.detail_width)
@@ -97,7 +96,11 @@ class InstructedRasterForImageToImage(nn.Module, SupportsMultiModal, SupportsLoR
         if not kwargs:
             return []
         cells = predicted_cells(self.predictor, kwargs)
-        return [torch.cat((self.projector(one), one), dim=-1) for one in cells]
+        seen = [self.projector(one) for one in cells]
+        if self.predictor.failed:
+            # What is NaN beside the language model tells the pooler; within, it would spread.
+            seen = [one.nan_to_num(0.0) for one in seen]
+        return [torch.cat(one, dim=-1) for one in zip(seen, cells, strict=True)]
 
     def embed_input_ids(
         self,

@@ -4,11 +4,10 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from huggingface_hub.errors import StrictDataclassError
 from transformers import CONFIG_MAPPING, PreTrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from vllm_raster_model.errors import ContractError
+from vllm_raster_model.errors import ContractError, telling_of
 
 _ALIKE = 0.8
 """From here on, of 1, two keys are so much alike that one is taken for the other, misspelt."""
@@ -35,14 +34,6 @@ _ROPE = {
     "mrope_section",
 }
 """What positions may be told by, in any of transformers' kinds."""
-_UNUSABLE = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    TypeError,
-    ValueError,
-    StrictDataclassError,
-)
 
 
 def language_config(given: Any) -> PreTrainedConfig:
@@ -109,21 +100,17 @@ def _parsed(given: Any) -> PreTrainedConfig:
             "config.json needs `text_config`, the language model's configuration with its "
             f"`model_type`, got {given!r:.80}"
         )
-    if kind not in CONFIG_MAPPING:
+    if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
         raise ContractError(
             f"text_config has model_type {kind!r}, which transformers does not know"
         )
     config_class = CONFIG_MAPPING[kind]
-    try:
+    with telling_of("text_config"):
         known = config_class().to_dict().keys() | config_class.attribute_map.keys()
         refuse_misspelt("text_config", given, known)
         for name in ("rope_parameters", "rope_scaling"):
             _refuse_misspelt_positions(f"text_config.{name}", given.get(name))
         config: PreTrainedConfig = config_class(**given)
-    except ContractError:
-        raise
-    except _UNUSABLE as error:
-        raise ContractError(f"text_config is not usable: {error}") from error
     return config
 
 

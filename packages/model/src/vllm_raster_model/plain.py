@@ -55,7 +55,9 @@ class RasterForImageToImage(nn.Module, IsAttentionFree, SupportsMultiModal):
         with self._mark_tower_model(vllm_config, "image"):
             self.predictor = WindowPredictor(self.config, VllmLayers(), prefix=name)
         self.predictor.crew = crew(vllm_config, self.predictor.network)
-        self.pooler = MapPooler(self.config, crew=self.predictor.crew)
+        self.pooler = MapPooler(
+            self.config, crew=self.predictor.crew, failed=lambda: self.predictor.failed
+        )
 
     def get_language_model(self) -> nn.Module:
         """This class itself: there is no other."""

@@ -30,7 +30,11 @@ class MapPooler(Pooler):
     """
 
     def __init__(
-        self, config: RasterConfig, decode: Decode | None = None, crew: Crew | None = None
+        self,
+        config: RasterConfig,
+        decode: Decode | None = None,
+        crew: Crew | None = None,
+        failed: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__()
         self.config = config
@@ -38,6 +42,8 @@ class MapPooler(Pooler):
         self.decode = decode
         self.all_tokens = AllPool()
         self.crew = crew or InTurn()
+        # Whether the network may have failed on a window, whose scores are NaN alone then.
+        self.failed = failed
 
     def get_supported_tasks(self) -> Set[str]:
         """The one task."""
@@ -60,8 +66,8 @@ class MapPooler(Pooler):
             One (channels, height, width) a prompt, padded to whole cells, or (1, height, width)
             of class ids; of all images one (images, …); None where its last chunk is still to
             come; an empty one where it has no image, as in trial runs, where its tokens are not
-            those of whole images, or where a part of it was not read but taken from the cache of
-            prefixes: an error here would stop the engine.
+            those of whole images, where a part of it was not read but taken from the cache of
+            prefixes, or where the network failed: an error here would stop the engine.
         """
         prompts = pooling_metadata.get_prompt_token_ids_cpu()
         _forget_what_is_read_again(pooling_metadata)
@@ -101,15 +107,18 @@ class MapPooler(Pooler):
         cells = states.view(grid.rows, grid.columns + 1, -1)[:, :-1]
         if self.decode is not None:
             cells = self.decode(cells.flatten(0, 1))
+        blocks = grid.blocks_of(cells, channels)
+        if self.failed() and blocks.isnan().all():
+            return blocks.new_zeros((channels, 0, 0))
         # Chosen before it is laid out, for ids are the fewer to move.
-        laid = grid.laid_out(sent(grid.blocks_of(cells, channels), answer))
+        laid = grid.laid_out(sent(blocks, answer))
         # A single cell need not be moved, but the next step writes over where it is.
         return laid.clone() if _same_memory(laid, states) else laid
 
     def _answer(
         self, maps: list[torch.Tensor], asked: Mapping[str, Any], states: torch.Tensor
     ) -> torch.Tensor:
-        if not maps:
+        if not all(one.numel() for one in maps) or not maps:
             return states.new_zeros((self.config.contract.output.channels, 0, 0))
         return _together(maps) if asked.get("image") == ALL_IMAGES else maps[0]
 

@@ -52,6 +52,7 @@ class WindowPredictor(nn.Module):
 
     Attributes:
         crew: Who computes.
+        failed: Whether the network ever failed on a window whose cells were asked for.
     """
 
     def __init__(self, config: RasterConfig, layers: Layers, prefix: str = "") -> None:
@@ -64,6 +65,7 @@ class WindowPredictor(nn.Module):
         )
         self.takes_any_size = getattr(self.network, "takes_any_size", False)
         self.crew: Crew = InTurn()
+        self.failed = False
         self._begun: dict[int, _Begun] = {}
         self._begun_before: dict[int, _Begun] = {}
         self._devices = layers.parallel_size
@@ -98,7 +100,7 @@ class WindowPredictor(nn.Module):
             the order of the windows, where a block is the output of a cell.
         """
         windows = list(zip(pixel_values, valid, temporal_coords, location_coords, strict=True))
-        return self._each(windows, lambda grid, one: one)
+        return self._each(windows, lambda group: [one for _, one in self._maps(group)])
 
     def cells(self, windows: Sequence[Window]) -> list[torch.Tensor]:
         """Maps windows, and cuts the maps into cells.
@@ -107,11 +109,12 @@ class WindowPredictor(nn.Module):
             windows: Of each its pixels, mask, dates and place, as above.
 
         Returns:
-            One (cells, numbers a cell) a window, in the order of the windows.
+            One (cells, numbers a cell) a window, in the order of the windows; NaN alone where the
+            network failed, as it may on one window and not on those beside it.
         """
         begun = [self._taken(one) for one in windows]
         left = [one for one, future in zip(windows, begun, strict=True) if future is None]
-        computed = iter(self._each(left, Grid.cells_of))
+        computed = iter(self._each(left, self._cells))
         return [next(computed) if one is None else one.cells() for one in begun]
 
     @torch.inference_mode()
@@ -122,7 +125,7 @@ class WindowPredictor(nn.Module):
         """
         self._begun_before, self._begun = self._begun, {}
         groups = [[windows[i] for i in one] for one in self._alike([one[0] for one in windows])]
-        begun = self.crew.begin(lambda group: self._made(group, Grid.cells_of), groups)
+        begun = self.crew.begin(self._cells, groups)
         for group, future in zip(groups, begun, strict=False):
             for i, window in enumerate(group):
                 self._begun[window[0].data_ptr()] = _Begun(window, future, i)
@@ -132,11 +135,13 @@ class WindowPredictor(nn.Module):
         return self._begun.pop(place, None) or self._begun_before.pop(place, None)
 
     def _each(
-        self, windows: Sequence[Window], last: Callable[[Grid, torch.Tensor], torch.Tensor]
+        self,
+        windows: Sequence[Window],
+        work: Callable[[Sequence[Window]], list[torch.Tensor]],
     ) -> list[torch.Tensor]:
-        """What `last` makes of each window's map."""
+        """What `work` makes of each window, given some that are alike."""
         groups = self._alike([pixels for pixels, *_ in windows])
-        made = self.crew.each(lambda group: self._made([windows[i] for i in group], last), groups)
+        made = self.crew.each(lambda group: work([windows[i] for i in group]), groups)
         results = {
             i: one
             for indices, group in zip(groups, made, strict=True)
@@ -144,10 +149,25 @@ class WindowPredictor(nn.Module):
         }
         return [results[i] for i in range(len(windows))]
 
-    def _made(
-        self, windows: Sequence[Window], last: Callable[[Grid, torch.Tensor], torch.Tensor]
-    ) -> list[torch.Tensor]:
-        return [last(*one) for one in self._maps(windows)]
+    def _cells(self, windows: Sequence[Window]) -> list[torch.Tensor]:
+        """The cells of windows that are alike.
+
+        An error would end the engine, and with it the requests of others. Of several devices each
+        must take the same way, so that there it does.
+        """
+        try:
+            return [grid.cells_of(one) for grid, one in self._maps(windows)]
+        except Exception:
+            if self._devices > 1:
+                raise
+            if len(windows) > 1:
+                return [cells for one in windows for cells in self._cells([one])]
+            self.failed = True
+            pixels = windows[0][0]
+            logger.exception("The network failed on a window of shape %s.", tuple(pixels.shape))
+            grid, block = self.config.grid(*pixels.shape[-2:]), self.config.contract.cell_block
+            numbers = self.config.image_channels * block**2
+            return [torch.full((grid.cells, numbers), torch.nan, device=self._device)]
 
     def _maps(self, windows: Sequence[Window]) -> list[tuple[Grid, torch.Tensor]]:
         """Maps windows that are alike in one call, each with its grid."""

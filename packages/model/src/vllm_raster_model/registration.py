@@ -40,6 +40,7 @@ def _register_with_vllm() -> None:
     from vllm import ModelRegistry
     from vllm.model_executor.models.config import MODELS_CONFIG_MAP
 
+    from vllm_raster_model.engine_adapters import let_adapters_take_turns
     from vllm_raster_model.engine_defaults import ServingDefaults
     from vllm_raster_model.engine_reading import (
         keep_class,
@@ -66,6 +67,7 @@ def _register_with_vllm() -> None:
         plain = architecture == "RasterForImageToImage"
         MODELS_CONFIG_MAP[architecture] = PlainOrUnconvertedDefaults if plain else ServingDefaults
     check_what_is_asked_for()
+    let_adapters_take_turns()
     for variable in (SWITCH, PRECISION_SWITCH):
         know_variable(variable)
     read_configurations_with(UnconvertedConfigParser)

@@ -12,7 +12,7 @@ from torch import nn
 from transformers import PreTrainedConfig
 
 from vllm_raster_model.contract import RasterContract
-from vllm_raster_model.errors import ContractError
+from vllm_raster_model.errors import ContractError, telling_of
 from vllm_raster_model.networks.layers import Layers, TorchLayers
 
 NETWORKS: dict[str, str] = {
@@ -64,7 +64,9 @@ def build_network(
     """
     if config is None:
         raise ContractError("config.json has no `vision_config`")
-    return network_class(config.model_type)(config, contract, layers, prefix, channels)
+    made = network_class(config.model_type)
+    with telling_of("vision_config"):
+        return made(config, contract, layers, prefix, channels)
 
 
 __all__ = ["ENTRY_POINTS", "NETWORKS", "Layers", "TorchLayers", "build_network", "network_class"]
