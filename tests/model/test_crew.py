@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from vllm_raster_model.crew import FEW_THREADS, Crew, InTurn, OpenMPCrew
+from vllm_raster_model.crew import FEW_THREADS, NICENESS, Crew, InTurn, OpenMPCrew
 
 from .items import EVERYWHERE, mask, window
 from .serving import Serving
@@ -30,6 +30,16 @@ def test_two_are_at_work_at_once() -> None:
     met = threading.Barrier(2)
     met_by = OpenMPCrew(2, side_by_side=True).each(lambda _: met.wait(timeout=60), range(4))
     assert sorted(met_by) == [0, 0, 1, 1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux's threads have one of their own")
+def test_those_who_compute_leave_the_cores_to_the_server() -> None:
+    def niceness(_: int = 0) -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    before = niceness()
+    assert OpenMPCrew(2, side_by_side=True).each(niceness, range(4)) == [NICENESS] * 4
+    assert niceness() == before
 
 
 @pytest.mark.parametrize("threads", [1, FEW_THREADS + 1])

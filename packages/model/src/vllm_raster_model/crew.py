@@ -1,9 +1,12 @@
 """The threads of a CPU's engine: all for one window, or one for each of several."""
 
 import ctypes
+import os
+import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -13,6 +16,10 @@ _Result = TypeVar("_Result")
 
 FEW_THREADS = 8
 """So many windows, and no more, are computed side by side: each takes a network's memory."""
+NICENESS = 19
+"""Of threads that compute on the cores that the server answers on. A scene takes no longer for it,
+and `/health` waits for milliseconds in the place of tenths of a second
+(`benchmarks/responsiveness.py`): Linux lets a thread of equal rank compute on."""
 
 
 class Crew(Protocol):
@@ -80,7 +87,7 @@ class OpenMPCrew:
         self.threads = threads
         self.side_by_side = side_by_side and 1 < threads <= FEW_THREADS and set_threads is not None
         self._set_threads: Callable[[int], object] = set_threads or (lambda _: None)
-        self._pool = ThreadPoolExecutor(threads, "raster-crew", initializer=self._one_thread)
+        self._pool = ThreadPoolExecutor(threads, "raster-crew", initializer=self._begin_thread)
         self._begun: list[Future[Any]] = []
 
     def each(
@@ -134,10 +141,13 @@ class OpenMPCrew:
             return items if items > 1 else 0
         return items // self.threads * self.threads
 
-    def _one_thread(self) -> None:
+    def _begin_thread(self) -> None:
         # PyTorch gives each new thread the process's number, when the thread first asks.
         torch.get_num_threads()
         self._set_threads(1)
+        if sys.platform == "linux":  # where a thread has a niceness of its own
+            with suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
 
     @contextmanager
     def _all(self) -> Iterator[None]:

@@ -35,7 +35,7 @@ def check_what_is_asked_for() -> None:
             asked = request.pooling_params.extra_kwargs or {}
             _check_cache(self, request.pooling_params)
             _check_names(asked)
-            _check_image(images, asked)
+            _check_image(config, images, asked)
             _check_answer(config.contract.output.kind, asked)
         return request
 
@@ -62,7 +62,9 @@ def _check_names(asked: object) -> None:
         )
 
 
-def _check_image(images: Sequence[MultiModalFeatureSpec], asked: dict[str, Any]) -> None:
+def _check_image(
+    config: RasterConfig, images: Sequence[MultiModalFeatureSpec], asked: dict[str, Any]
+) -> None:
     if not images:
         raise ImageItemError(
             "The prompt has no image to map: put one, or a list of them, into "
@@ -70,7 +72,7 @@ def _check_image(images: Sequence[MultiModalFeatureSpec], asked: dict[str, Any])
         )
     number = asked.get("image", 0)
     if number == ALL_IMAGES:
-        _check_alike(images)
+        _check_alike(config, images)
     elif type(number) is not int or number not in range(len(images)):
         raise ImageItemError(
             f"PoolingParams.extra_kwargs asks for the image {number!r}, but those of the prompt "
@@ -78,14 +80,15 @@ def _check_image(images: Sequence[MultiModalFeatureSpec], asked: dict[str, Any])
         )
 
 
-def _check_alike(images: Sequence[MultiModalFeatureSpec]) -> None:
+def _check_alike(config: RasterConfig, images: Sequence[MultiModalFeatureSpec]) -> None:
     """Refuses to lay maps of several sizes on each other."""
-    # Tokens and cells differ by the rows, so that both together are the grid's shape.
-    places = [one.mm_position for one in images]
-    if len({(one.length, one.get_num_embeds()) for one in places}) > 1:
+    sizes = [
+        tuple(one.data["pixel_values"].data[0].shape[-2:]) for one in images if one.data is not None
+    ]
+    if len({config.grid(*size) for size in sizes}) > 1:
         raise ImageItemError(
             f"PoolingParams.extra_kwargs asks for the maps of {ALL_IMAGES!r} images, but those of "
-            f"the prompt are of several sizes: they have {[one.length for one in places]} tokens"
+            f"the prompt are of several sizes, in rows and columns of pixels: {sizes}"
         )
 
 
