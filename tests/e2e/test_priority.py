@@ -20,6 +20,8 @@ pytestmark = pytest.mark.alone
 SIDE = 1750
 WINDOWS = 18**2
 """Of a scene of that side: they are of 128 pixels and overlap by 32."""
+PROMPTS = -(-WINDOWS // 16)
+"""That they are asked for in: 16 of such windows share one."""
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +48,7 @@ class Crowd:
         self._before = finished(server)
 
     def ask(self, smalls: dict[str, tuple[dict[str, Any], dict[str, Any]]]) -> dict[str, Any]:
-        """Asks for maps; `done` tells how many windows the engine had answered by then.
+        """Asks for maps; `done` tells how many prompts the engine had answered by then.
 
         Args:
             smalls: By a name of their own, what stands within and beside each request's data.
@@ -86,9 +88,9 @@ def test_what_is_urgent_overtakes(urgent_server: LocalServer) -> None:
         }
     )
     for name in ("high", "high beside"):
-        assert crowd.done[name] < WINDOWS / 2, crowd.done
+        assert crowd.done[name] < PROMPTS / 2, crowd.done
     for name in ("low", "low beside"):
-        assert crowd.done[name] > 3 * WINDOWS / 4, crowd.done
+        assert crowd.done[name] > 3 * PROMPTS / 4, crowd.done
     told = {name: one["effective"]["priority"] for name, one in answers.items()}
     assert told == {"low": 5, "low beside": 6, "high": -5, "high beside": -6}
     assert len({one["data"] for one in answers.values()}) == 1
@@ -98,7 +100,7 @@ def test_a_large_scene_lets_small_ones_in(urgent_server: LocalServer) -> None:
     """Of one urgency, for only so many windows of a scene are in the engine at once."""
     crowd = Crowd(urgent_server)
     crowd.ask({name: ({}, {}) for name in ("first", "second")})
-    assert max(crowd.done.values()) < 3 * WINDOWS / 4, crowd.done
+    assert max(crowd.done.values()) < 3 * PROMPTS / 4, crowd.done
 
 
 def test_a_server_without_priorities_says_so(server: LocalServer, client: RasterClient) -> None:

@@ -177,7 +177,7 @@ def test_a_weight_larger_than_its_numbers(tmp_path: Path) -> None:
         ('{"pretrained_cfg": {"model": {"class_path": 5}}}', "class_path must be a text, got 5"),
         ('{"pretrained_cfg": {"model": {}}}', "The task None is not supported"),
         ('{"raster": 5}', "raster"),
-        ('{"raster": {}, "vision_config": 5}', "raster"),
+        ('{"raster": {}, "vision_config": 5}', "vision_config must be a json object, got 5"),
         ('{"architecture": "prithvi_eo_v9"}', "'prithvi_eo_v9' is not supported"),
     ],
 )

@@ -114,7 +114,9 @@ def test_asks_for_no_cache_of_keys_and_values(monkeypatch: pytest.MonkeyPatch) -
         for name in ("use_processor", "work_ahead", "set_budget"):
             monkeypatch.setattr(engine_defaults, name, lambda *_, **__: None)
         cache = SimpleNamespace(kv_cache_memory_bytes=given)
-        PlainServingDefaults.verify_and_update_config(SimpleNamespace(cache_config=cache))
+        model = SimpleNamespace(hf_config=None)
+        config = SimpleNamespace(cache_config=cache, model_config=model)
+        PlainServingDefaults.verify_and_update_config(config)
         return cache.kv_cache_memory_bytes
 
     assert asked(on_cpu=True, given=None) == 2**20
