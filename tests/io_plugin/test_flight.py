@@ -77,7 +77,7 @@ class Server:
 
 
 async def answer(server: Server, count: int, watched: list[Any] | None = None) -> list[Any]:
-    job = SimpleNamespace(prompt_bytes=1000, prompts=[range(1)])
+    job = SimpleNamespace(prompt_bytes=1000, most_a_prompt=1)
     context = SimpleNamespace(request=SimpleNamespace(data=job), request_id="pooling-x")
     with ThreadPoolExecutor(2) as blenders:
         steps: Any = (server.prepare, server.collect)

@@ -81,6 +81,19 @@ def test_the_pooler_has_no_map_of_it(failing: Serving) -> None:
         assert found[0].numel() == numbers
 
 
+def test_a_network_that_never_worked_ends_the_start(
+    failing: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a device on which vLLM tries it before it serves."""
+    predictor = failing.model.predictor
+    monkeypatch.setattr(predictor, "_worked", False)
+    poisoned = [failing.prepare("<image>", items()[1])]
+    monkeypatch.setattr(type(predictor), "_device", torch.device("cuda"))
+    with pytest.raises(RuntimeError, match="could not allocate"):
+        failing.encode(poisoned)
+    assert not predictor.failed
+
+
 def test_nan_is_an_answer_where_nothing_failed(prithvi: Serving) -> None:
     grid = Grid(2, 2)
     ids = grid.token_ids(IMAGE, ROW)

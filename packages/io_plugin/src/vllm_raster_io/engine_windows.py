@@ -110,8 +110,9 @@ class _Flight:
                 f"model reads {longest}. Say it in fewer words"
             )
         job = self._ctx.request.data
-        most = max(map(len, job.prompts))
-        at_once = prompts_at_once(self._serving.vllm_config, tokens, job.prompt_bytes, most)
+        at_once = prompts_at_once(
+            self._serving.vllm_config, tokens, job.prompt_bytes, job.most_a_prompt
+        )
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._answer(index, rendered))

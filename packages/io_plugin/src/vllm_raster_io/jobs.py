@@ -89,7 +89,12 @@ class Job(Closing):
         view = self.plan.view
         # The first window is as large as any.
         window = math.prod(view.shape(self.plan.windows[0])) * view.dtype.itemsize
-        return window * max(map(len, self.prompts))
+        return window * self.most_a_prompt
+
+    @cached_property
+    def most_a_prompt(self) -> int:
+        """Items of the prompt that has the most."""
+        return max(map(len, self.prompts))
 
     @property
     def asked(self) -> dict[str, str]:
@@ -99,7 +104,7 @@ class Job(Closing):
         does not know of it gives scores. `image` is "all" where items share a prompt.
         """
         answer = {} if self.plan.answer == "scores" else {"answer": self.plan.answer}
-        return answer | ({"image": "all"} if self._share else {})
+        return answer | ({"image": "all"} if self.most_a_prompt > 1 else {})
 
     def feed(self, index: int, scores: npt.NDArray[Any]) -> None:
         """Takes the map of an item, in any order and from any thread; see `Assembly.feed`.
@@ -127,7 +132,7 @@ class Job(Closing):
             raise ServingError(f"Maps came of prompt {index}, but there are {len(self.prompts)}")
         if not maps.size:
             raise ServingError("The network failed on a window; the server's log says why")
-        items, several = self.prompts[index], maps if self._share else maps[None]
+        items, several = self.prompts[index], maps if self.most_a_prompt > 1 else maps[None]
         if len(several) != len(items):
             raise ServingError(f"{len(several)} maps came of a prompt of {len(items)} windows")
         for item, scores in zip(items, several, strict=True):
@@ -160,10 +165,6 @@ class Job(Closing):
     def close(self) -> None:
         """Gives the scene's memory back."""
         self.plan.close()
-
-    @property
-    def _share(self) -> bool:
-        return max(map(len, self.prompts)) > 1
 
     @cached_property
     def _assembly(self) -> Assembly:

@@ -1,6 +1,6 @@
 """The seventh part of the seam: adapters of the language model inside, as vLLM applies them.
 
-Written for vLLM 0.32, read against 0.33; each function names what it mends.
+Written for vLLM 0.32; each function names what it mends.
 """
 
 from collections.abc import Callable

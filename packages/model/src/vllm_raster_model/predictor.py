@@ -66,6 +66,7 @@ class WindowPredictor(nn.Module):
         self.takes_any_size = getattr(self.network, "takes_any_size", False)
         self.crew: Crew = InTurn()
         self.failed = False
+        self._worked = False
         self._begun: dict[int, _Begun] = {}
         self._begun_before: dict[int, _Begun] = {}
         self._devices = layers.parallel_size
@@ -153,12 +154,15 @@ class WindowPredictor(nn.Module):
         """The cells of windows that are alike.
 
         An error would end the engine, and with it the requests of others. Of several devices each
-        must take the same way, so that there it does.
+        must take the same way, so that there it does; and where vLLM tries the network at its
+        start, which is not on a CPU, one that fails then is told of at once.
         """
         try:
-            return [grid.cells_of(one) for grid, one in self._maps(windows)]
+            made = [grid.cells_of(one) for grid, one in self._maps(windows)]
+            self._worked = True
+            return made
         except Exception:
-            if self._devices > 1:
+            if self._devices > 1 or not (self._worked or self._device.type == "cpu"):
                 raise
             if len(windows) > 1:
                 return [cells for one in windows for cells in self._cells([one])]
