@@ -42,7 +42,7 @@ def test_who_waits(
         return "step"
 
     monkeypatch.setattr(Scheduler, "schedule", schedule)
-    let_adapters_take_turns()
+    let_adapters_take_turns.__wrapped__()
     queue = FCFSRequestQueue(map(request, waiting))
     before = list(queue)
     made = SimpleNamespace(

@@ -10,7 +10,7 @@ from rasterio.env import set_gdal_config
 from vllm_raster_io.tiling import Window
 
 _SWITCH = "GDAL_CACHEMAX"
-LEAST, MOST = 16 << 20, 512 << 20
+LEAST, MOST = 4 << 20, 512 << 20
 """Bytes. The most holds a row of windows of a file in strips, 512 rows of 30,000 pixels in 17 bands
 of uint16."""
 

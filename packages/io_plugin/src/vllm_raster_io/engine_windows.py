@@ -18,6 +18,7 @@ from vllm.entrypoints.pooling.pooling.protocol import IOProcessorRequest
 from vllm.entrypoints.pooling.pooling.serving import ServingPooling
 
 from vllm_raster_io.errors import RequestError
+from vllm_raster_io.pace import Pace
 from vllm_raster_io.requests import refuse_fields_beside_data
 
 _BLENDERS = 2
@@ -71,7 +72,8 @@ def prompts_at_once(
         windows: That it has.
     """
     scheduler = vllm_config.scheduler_config
-    fitting = min(scheduler.max_num_batched_tokens // tokens, scheduler.max_num_seqs)
+    step = scheduler.max_num_scheduled_tokens or scheduler.max_num_batched_tokens
+    fitting = min(step // tokens, scheduler.max_num_seqs)
     batch = max(1, fitting)
     ahead = max(_BATCHES_AHEAD * batch, -(-_LEAST_AHEAD // windows))
     return batch + min(ahead, _BYTES_AHEAD // prompt_bytes) + _BEING_READ
@@ -90,6 +92,7 @@ class _Flight:
     ) -> None:
         self._serving, self._io_processor, self._ctx = serving, io_processor, ctx
         self._steps, self._blenders = steps, blenders
+        self._pace: Pace = io_processor.io_processor.pace
         self._turn = asyncio.Lock()
         self._waiting: deque[tuple[int, Any]] = deque()
         self._outputs: dict[int, Any] = {}
@@ -114,11 +117,12 @@ class _Flight:
             self._serving.vllm_config, tokens, job.prompt_bytes, job.most_a_prompt
         )
         try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._answer(index, rendered))
-                del request, rendered
-                for _ in range(min(at_once, count)):
-                    group.create_task(self._work())
+            with self._pace.request():
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._answer(index, rendered))
+                    del request, rendered
+                    for _ in range(min(at_once, count)):
+                        group.create_task(self._work())
         except ExceptionGroup as failures:
             # One that fails ends the others; what it says is for whoever asked.
             raise failures.exceptions[0] from None
@@ -137,6 +141,7 @@ class _Flight:
         for step in self._steps:
             await step(self._serving, part)
         (output,) = part.final_res_batch
+        self._pace.came(part.request.data.numbers(index))
         loop, processor = asyncio.get_running_loop(), self._io_processor.io_processor
         # Of one request one at a time, or it would take all threads and have them wait.
         async with self._turn:

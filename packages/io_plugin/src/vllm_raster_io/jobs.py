@@ -19,6 +19,7 @@ from vllm_raster_io.contract import RasterContract
 from vllm_raster_io.deadlines import Deadline
 from vllm_raster_io.errors import ServingError
 from vllm_raster_io.instructions import Tokenizer
+from vllm_raster_io.pace import PromptSize
 from vllm_raster_io.plans import Plan
 from vllm_raster_io.reports import answer_of
 from vllm_raster_io.requests import RasterRequest
@@ -35,7 +36,7 @@ class Job(Closing):
         access: Which files may be read and written.
         deadline: Until when all must be done; without it, there is no hurry.
         tokenizer: The checkpoint's, if it has one: it tells which words are known.
-        items_a_prompt: How many image items may share a prompt.
+        prompt_size: How many image items may share a prompt.
 
     Raises:
         RasterIOError: The request cannot be served; the message says why.
@@ -48,11 +49,11 @@ class Job(Closing):
         access: Access | None = None,
         deadline: Deadline | None = None,
         tokenizer: Tokenizer | None = None,
-        items_a_prompt: int = 1,
+        prompt_size: PromptSize | None = None,
     ) -> None:
         self.request = request
         self.plan = Plan(request, contract, access or Access(), deadline, tokenizer)
-        self._items_a_prompt = items_a_prompt
+        self._items_a_prompt = (prompt_size or PromptSize()).windows(self._window_numbers)
         self._lock = threading.Lock()
 
     @property
@@ -74,8 +75,7 @@ class Job(Closing):
     @cached_property
     def prompts(self) -> list[range]:
         """Which items share a prompt: neighbours of one size."""
-        views = ((window, way) for window in self.plan.windows for way in self.plan.ways)
-        shapes = [self._seen(*one)[1] for one in views]
+        shapes = self._shapes
         alike = [list(run) for _, run in groupby(range(len(shapes)), shapes.__getitem__)]
         return [
             range(first, min(first + self._items_a_prompt, run[-1] + 1))
@@ -86,10 +86,12 @@ class Job(Closing):
     @property
     def prompt_bytes(self) -> int:
         """Bytes of the pixels of a prompt, at most."""
-        view = self.plan.view
-        # The first window is as large as any.
-        window = math.prod(view.shape(self.plan.windows[0])) * view.dtype.itemsize
-        return window * self.most_a_prompt
+        return self._window_numbers * self.plan.view.dtype.itemsize * self.most_a_prompt
+
+    def numbers(self, index: int) -> int:
+        """Of the windows of a prompt: one a pixel, band and date."""
+        items = self.prompts[index]
+        return len(items) * math.prod(self._shapes[items[0]])
 
     @cached_property
     def most_a_prompt(self) -> int:
@@ -165,6 +167,17 @@ class Job(Closing):
     def close(self) -> None:
         """Gives the scene's memory back."""
         self.plan.close()
+
+    @property
+    def _window_numbers(self) -> int:
+        # The first window is as large as any.
+        return math.prod(self.plan.view.shape(self.plan.windows[0]))
+
+    @cached_property
+    def _shapes(self) -> list[tuple[int, ...]]:
+        """Of the image items."""
+        views = ((window, way) for window in self.plan.windows for way in self.plan.ways)
+        return [self._seen(*one)[1] for one in views]
 
     @cached_property
     def _assembly(self) -> Assembly:

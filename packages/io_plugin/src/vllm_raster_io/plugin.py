@@ -31,6 +31,7 @@ from vllm_raster_io.engine import (
 from vllm_raster_io.errors import ContractError, RequestError, ServingError
 from vllm_raster_io.jobs import Job
 from vllm_raster_io.limits import LIMITS
+from vllm_raster_io.pace import Pace
 from vllm_raster_io.pending import PendingJobs
 from vllm_raster_io.requests import RasterRequest
 from vllm_raster_io.settings import Settings
@@ -72,7 +73,9 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
         self._between = digits[0]
         # Where there are instructions, several images of a prompt are read together.
         several = self.contract.instructions is None
-        self._windows_a_prompt: int = getattr(config, "max_images", 1) if several else 1
+        self._most_windows: int = getattr(config, "max_images", 1) if several else 1
+        self._usual_windows: int = getattr(config, "usual_images", self._most_windows)
+        self.pace = Pace()
         self._takes_priorities = takes_priorities(vllm_config)
         self._access = Access(settings)
         # What the model is asked for by the request that this task or thread is about; not of the
@@ -234,7 +237,7 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
             self._access,
             deadline,
             self._tokenizer,
-            self._windows_a_prompt,
+            self.pace.prompt_size(self._usual_windows, self._most_windows),
         )
 
     @staticmethod

@@ -39,6 +39,8 @@ class RasterConfig(PreTrainedConfig):
     model_type = "raster"
     max_images = 1
     """Images that one prompt may hold; an engine may let it be more."""
+    usual_images = 1
+    """Images that a prompt is to hold of a network of which it is not known how fast it is."""
     image_after_text = False
     """Where an image goes that the prompt does not name: behind its text, or in front."""
     sub_configs = {"vision_config": AutoConfig}  # noqa: RUF012 - transformers' own annotation
@@ -193,7 +195,7 @@ def _network_config(stored: dict[str, Any]) -> PreTrainedConfig:
 
 _DERIVED = (
     *("hidden_size", "max_position_embeddings", "num_hidden_layers", "num_attention_heads"),
-    "max_images",
+    *("max_images", "usual_images"),
 )
 
 

@@ -4,6 +4,7 @@ Written for vLLM 0.32; each function names what it mends.
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Self
 
 import torch
@@ -58,8 +59,9 @@ def keep_adapters_apart() -> None:
     PunicaWrapperCPU.add_lora_embedding = add_lora_embedding
 
 
+@cache
 def let_adapters_take_turns() -> None:
-    """Has prompts wait whose adapter has no place in the next step; may be called twice.
+    """Has prompts wait whose adapter has no place in the next step; once a process.
 
     vLLM counts the adapters of prompts that a step goes on with. One that is read in part, and
     has no part in a step because there is no room for its image, is not counted: another adapter
@@ -67,8 +69,6 @@ def let_adapters_take_turns() -> None:
     by an assertion in `Scheduler.schedule`.
     """
     schedule = Scheduler.schedule
-    if schedule.__module__ == __name__:
-        return
 
     def schedule_in_turns(self: Scheduler, *args: Any, **kwargs: Any) -> Any:
         held = _without_place(self)

@@ -1,17 +1,26 @@
 """The sixth part of the seam: how many tokens a step takes, and how many windows a prompt.
 
-Written for vLLM 0.32; what stands on it is `SchedulerConfig` and `ModelConfig.max_model_len`.
+Written for vLLM 0.32; what stands on it is `SchedulerConfig`, `ModelConfig.max_model_len` and
+`Scheduler.schedule`.
 """
 
+from functools import cache
+from typing import Any
+
 from vllm.config import ModelConfig
+from vllm.v1.core.sched.scheduler import Scheduler
 
 from vllm_raster_model.config import RasterConfig
+from vllm_raster_model.contract import RasterContract
 from vllm_raster_model.engine import VllmConfig, configuration, logger
 
-PROMPT_PIXELS = 1024 * 1024
-"""Of all windows of a prompt, of all dates: four of 512 × 512. What a prompt costs by itself, by
-benchmarks/overhead.py 4 ms for one of such a window, is shared by them; a network that needs a
+USUAL_PIXELS = 1024 * 1024
+"""Of all windows of a usual prompt, of all dates: four of 512 × 512. What a prompt costs by itself,
+by benchmarks/overhead.py 4 ms for one of such a window, is shared by them; a network that needs a
 second for one has a step last some."""
+PROMPT_BYTES = 96 * 2**20
+"""Of the windows of the longest prompt, in single precision, and of their maps. A client that sees a
+network to be fast may send such."""
 PROMPT_WINDOWS = 16
 """No more than so many, however small they are."""
 
@@ -28,6 +37,9 @@ def set_budget(vllm_config: VllmConfig, side_by_side: int, steps: int = 1) -> No
     at least one window. What was asked for by a flag wins: `--max-num-batched-tokens`,
     `--max-model-len` and `--limit-mm-per-prompt`.
 
+    There is room for the longest prompt, but on a CPU several take no more of a step than usual
+    ones; see `let_long_prompts_have_steps`.
+
     Args:
         vllm_config: Of an engine for the class without a language model.
         side_by_side: Windows that a CPU computes at once; 0 for other devices, whose memory
@@ -36,18 +48,21 @@ def set_budget(vllm_config: VllmConfig, side_by_side: int, steps: int = 1) -> No
     """
     config: RasterConfig = configuration(vllm_config)
     model, scheduler = vllm_config.model_config, vllm_config.scheduler_config
-    wanted = min(_windows(config, side_by_side), _allowed(model))
+    allowed = _allowed(model)
+    usual = min(_usual_windows(config.contract, side_by_side), allowed)
+    most = min(max(usual, _most_windows(config.contract)), allowed)
     budget = scheduler.max_num_batched_tokens
     if side_by_side and budget in _BUDGETS:
-        budget = max(budget, config.prompt_tokens(wanted), side_by_side * config.prompt_tokens(1))
+        step = max(budget, config.prompt_tokens(usual), side_by_side * config.prompt_tokens(1))
+        budget = max(step, config.prompt_tokens(most))
+        scheduler.max_num_scheduled_tokens = step
     if budget < (least := config.prompt_tokens(1)):
         logger.info("A step takes %s tokens, not %s: a window is not split.", least, budget)
         budget = least
     longest = None if model.original_max_model_len in {None, -1} else model.max_model_len
     room = budget if longest is None else min(budget, longest)
-    config.max_images = max(
-        n for n in range(1, wanted + 1) if n == 1 or config.prompt_tokens(n) <= room
-    )
+    config.max_images = _fitting(config, most, room)
+    config.usual_images = min(usual, config.max_images)
     if longest is None:
         model.max_model_len = config.prompt_tokens(config.max_images)
     scheduler.max_num_batched_tokens = scheduler.max_num_encoder_input_tokens = budget
@@ -55,13 +70,43 @@ def set_budget(vllm_config: VllmConfig, side_by_side: int, steps: int = 1) -> No
     scheduler.encoder_cache_size = steps * budget
 
 
-def _windows(config: RasterConfig, side_by_side: int) -> int:
-    """How many windows a prompt is to hold."""
-    contract = config.contract
+def _usual_windows(contract: RasterContract, side_by_side: int) -> int:
+    """How many windows a prompt is to hold of which nothing is known."""
     pixels = contract.input.frames * contract.tile.size**2
-    return max(side_by_side, min(PROMPT_WINDOWS, PROMPT_PIXELS // pixels))
+    return max(side_by_side, min(PROMPT_WINDOWS, USUAL_PIXELS // pixels))
+
+
+def _most_windows(contract: RasterContract) -> int:
+    """How many it may hold."""
+    cell, size = contract.tile.multiple_of, contract.tile.size
+    pixels = len(contract.input.bands) * contract.input.frames * cell**2
+    window = 4 * (size // cell) ** 2 * max(pixels, contract.cell_width)
+    return max(1, min(PROMPT_WINDOWS, PROMPT_BYTES // window))
+
+
+def _fitting(config: RasterConfig, most: int, room: int) -> int:
+    return max(n for n in range(1, most + 1) if n == 1 or config.prompt_tokens(n) <= room)
 
 
 def _allowed(model: ModelConfig) -> int:
     limits = model.multimodal_config
     return max(1, limits.get_limit_per_prompt("image")) if limits else 1
+
+
+@cache
+def let_long_prompts_have_steps() -> None:
+    """Has a prompt that is longer than a step is to be have one for itself; once a process.
+
+    vLLM would have it wait for ever, or, with a step as long as such a prompt, put as many usual
+    ones into each: those of a slow network, whose other clients would wait for all of them.
+    """
+    schedule = Scheduler.schedule
+
+    def schedule_whole_prompts(self: Scheduler, *args: Any, **kwargs: Any) -> Any:
+        step = self.scheduler_config.max_num_scheduled_tokens
+        if step is not None and not self.scheduler_config.enable_chunked_prefill:
+            first = self.waiting.peek_request().num_tokens if self.waiting else 0
+            self.max_num_scheduled_tokens = max(step, first)
+        return schedule(self, *args, **kwargs)
+
+    Scheduler.schedule = schedule_whole_prompts

@@ -41,6 +41,7 @@ def _register_with_vllm() -> None:
     from vllm.model_executor.models.config import MODELS_CONFIG_MAP
 
     from vllm_raster_model.engine_adapters import let_adapters_take_turns
+    from vllm_raster_model.engine_budget import let_long_prompts_have_steps
     from vllm_raster_model.engine_defaults import ServingDefaults
     from vllm_raster_model.engine_reading import (
         keep_class,
@@ -68,6 +69,7 @@ def _register_with_vllm() -> None:
         MODELS_CONFIG_MAP[architecture] = PlainOrUnconvertedDefaults if plain else ServingDefaults
     check_what_is_asked_for()
     let_adapters_take_turns()
+    let_long_prompts_have_steps()
     for variable in (SWITCH, PRECISION_SWITCH):
         know_variable(variable)
     read_configurations_with(UnconvertedConfigParser)
