@@ -11,14 +11,19 @@ import pytest
 
 from vllm_raster_io.engine_windows import _Flight, prompts_at_once
 from vllm_raster_io.errors import RasterError, RequestError
+from vllm_raster_io.pace import Pace
 
 BATCH = 4
 AT_ONCE = BATCH + 2 * BATCH + 2
 LONGEST = 100
 
 
-def vllm_config(tokens: int = 100 * BATCH, sequences: int = 64) -> Any:
-    scheduler = SimpleNamespace(max_num_batched_tokens=tokens, max_num_seqs=sequences)
+def vllm_config(
+    tokens: int = 100 * BATCH, sequences: int = 64, scheduled: int | None = None
+) -> Any:
+    scheduler = SimpleNamespace(
+        max_num_batched_tokens=tokens, max_num_seqs=sequences, max_num_scheduled_tokens=scheduled
+    )
     model = SimpleNamespace(max_model_len=LONGEST)
     return SimpleNamespace(scheduler_config=scheduler, model_config=model)
 
@@ -38,6 +43,7 @@ class Server:
         self.ended: list[int] = []
         self.vllm_config = vllm_config()
         self.io_processor = self
+        self.pace = Pace()
         self.release = asyncio.Event()
         self.release.set()
 
@@ -77,7 +83,7 @@ class Server:
 
 
 async def answer(server: Server, count: int, watched: list[Any] | None = None) -> list[Any]:
-    job = SimpleNamespace(prompt_bytes=1000, most_a_prompt=1)
+    job = SimpleNamespace(prompt_bytes=1000, most_a_prompt=1, numbers=lambda _: 500)
     context = SimpleNamespace(request=SimpleNamespace(data=job), request_id="pooling-x")
     with ThreadPoolExecutor(2) as blenders:
         steps: Any = (server.prepare, server.collect)
@@ -149,6 +155,9 @@ async def test_whoever_hangs_up_ends_them() -> None:
 @pytest.mark.parametrize(
     ("budget", "tokens", "prompt_bytes", "windows", "expected"),
     [
+        # Usual prompts, where there is room for longer ones; and such.
+        ((16975, 256, 4291), 4291, 12_582_912, 4, 1 + 2 + 2),
+        ((16975, 256, 4291), 16975, 50_331_648, 16, 1 + 2 + 2),
         ((8192, 256), 1056, 3_145_728, 1, 7 + 14 + 2),
         ((8192, 4), 1056, 3_145_728, 1, 4 + 8 + 2),
         ((8192, 256), 9000, 3_145_728, 1, 1 + 6 + 2),
@@ -160,7 +169,7 @@ async def test_whoever_hangs_up_ends_them() -> None:
     ],
 )
 def test_how_many(
-    budget: tuple[int, int], tokens: int, prompt_bytes: int, windows: int, expected: int
+    budget: tuple[int, ...], tokens: int, prompt_bytes: int, windows: int, expected: int
 ) -> None:
     """A batch in the engine and two more, but large windows no more than memory has room for."""
     assert prompts_at_once(vllm_config(*budget), tokens, prompt_bytes, windows) == expected

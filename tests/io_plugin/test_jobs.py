@@ -28,6 +28,7 @@ from vllm_raster_io.errors import (
 )
 from vllm_raster_io.jobs import Job
 from vllm_raster_io.limits import Limits
+from vllm_raster_io.pace import PromptSize
 from vllm_raster_io.requests import RasterRequest
 from vllm_raster_io.uploads import Upload
 
@@ -134,11 +135,13 @@ class TestPrompts:
         content = make_raster(height=height, width=width)
         asked = request(content, overlap=overlap, augment=augment)
         contract = make_contract(size=32)
-        with Job(asked, contract, items_a_prompt=most) as job:
+        with Job(asked, contract, prompt_size=PromptSize(usual=most)) as job:
             shapes = [item["pixel_values"].shape for item in job.items()]
             prompts = job.prompts
             largest = max(map(math.prod, shapes)) * 2 * max(map(len, prompts))
             assert job.prompt_bytes == largest
+            numbers = [sum(math.prod(shapes[i]) for i in one) for one in prompts]
+            assert [job.numbers(i) for i in range(len(prompts))] == numbers
         assert [i for one in prompts for i in one] == list(range(len(shapes)))
         for one in prompts:
             assert 1 <= len(one) <= most

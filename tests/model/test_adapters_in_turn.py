@@ -7,9 +7,7 @@ import pytest
 from vllm.v1.core.sched.request_queue import FCFSRequestQueue
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from vllm_raster_model import engine_adapters
 from vllm_raster_model.engine_adapters import let_adapters_take_turns
-from vllm_raster_model.registration import register
 
 
 def request(adapter: int) -> Any:
@@ -69,11 +67,3 @@ def _remove(self: Any, requests: Any) -> None:
     kept = [one for one in self if not any(one is other for other in requests)]
     self.clear()
     self.extend(kept)
-
-
-def test_it_is_patched_once() -> None:
-    register()
-    before = Scheduler.schedule
-    assert before.__module__ == engine_adapters.__name__
-    let_adapters_take_turns()
-    assert Scheduler.schedule is before
