@@ -71,7 +71,7 @@ def asked(checkpoint: Path, folder: Path, **environment: str) -> Iterator[Asked]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--side", type=int, default=4096, help="rows and columns of the scene")
-    parser.add_argument("--times", type=int, default=5, help="requests of each kind")
+    parser.add_argument("--times", type=int, default=10, help="requests of each kind")
     options = parser.parse_args()
     figures: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as name, networks.installed():
