@@ -34,7 +34,9 @@ def budget_of(
         max_model_len=longest or config.max_position_embeddings,
     )
     names = ("max_num_batched_tokens", "max_num_encoder_input_tokens", "encoder_cache_size")
-    scheduler = SimpleNamespace(**dict.fromkeys(names, budget), max_num_scheduled_tokens=None)
+    scheduler = SimpleNamespace(
+        **dict.fromkeys(names, budget), max_num_scheduled_tokens=asked.get("step")
+    )
     whole: Any = SimpleNamespace(model_config=model, scheduler_config=scheduler)
     set_budget(whole, side_by_side, steps=2)
     assert scheduler.max_num_encoder_input_tokens == scheduler.max_num_batched_tokens
@@ -128,6 +130,10 @@ def test_flags_win(asked: dict[str, int], usual: int, most: int, longest: int) -
     # As many windows a step as are computed side by side.
     assert found[3] is not None
     assert 2 * tokens(1) <= found[3] <= found[4]
+
+
+def test_a_step_that_was_asked_for() -> None:
+    assert budget_of(tile(512), 2048, step=500)[3:] == (500, tokens(16))
 
 
 def test_it_may_be_set_twice() -> None:

@@ -55,7 +55,8 @@ def set_budget(vllm_config: VllmConfig, side_by_side: int, steps: int = 1) -> No
     if side_by_side and budget in _BUDGETS:
         step = max(budget, config.prompt_tokens(usual), side_by_side * config.prompt_tokens(1))
         budget = max(step, config.prompt_tokens(most))
-        scheduler.max_num_scheduled_tokens = step
+        if scheduler.max_num_scheduled_tokens is None:
+            scheduler.max_num_scheduled_tokens = step
     if budget < (least := config.prompt_tokens(1)):
         logger.info("A step takes %s tokens, not %s: a window is not split.", least, budget)
         budget = least
