@@ -1,6 +1,7 @@
 """What the rule for windows computed together loses against the best batch of each network.
 
-Networks are called alone, without a server. The table, on stderr, has windows a second by batch
+Networks are called alone, without a server, but by one thread and with memory that is kept, as a
+server's threads call them. The table, on stderr, has windows a second by batch
 size, as a part of the best; `batching_rule_over_best` is the worst of what the rule reaches.
 """
 
@@ -14,6 +15,7 @@ import torch
 from calls import LAND_COVER, add_threads, seconds
 from torch import nn
 
+from vllm_raster_model.allocation import keep_memory
 from vllm_raster_model.contract import RasterContract
 from vllm_raster_model.predictor import windows_at_once
 from vllm_raster_model.pytorch import RasterForImageToImage
@@ -49,9 +51,11 @@ def rates(network: nn.Module, bands: int, side: int, budget: float) -> dict[int,
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     add_threads(parser)
+    parser.set_defaults(threads=1)
     parser.add_argument("--seconds", type=float, default=5.0, help="a network and size")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    keep_memory()
     register_with_transformers()
     land_cover = RasterForImageToImage.from_pretrained(LAND_COVER).eval().predictor.network
     asked = {
