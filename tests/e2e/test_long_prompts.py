@@ -65,5 +65,3 @@ def test_long_and_short_ones_at_once(server: LocalServer) -> None:
     with RasterClient(server.url, timeout=300) as client, ThreadPoolExecutor(len(sizes)) as pool:
         for _ in range(2):
             list(pool.map(lambda one: assert_mapped(client, *one), scenes))
-
-

@@ -10,8 +10,11 @@ import asyncio
 import secrets
 import threading
 from collections.abc import Sequence
+from typing import Any
 
-from vllm_raster_io.errors import RequestError, ServingError
+from vllm_raster_io.contract import RasterContract
+from vllm_raster_io.errors import ContractError, RequestError, ServingError
+from vllm_raster_io.instructions import Tokenizer
 from vllm_raster_io.jobs import Job
 
 _DIGITS = "0123456789abcdef"
@@ -121,3 +124,58 @@ def _there(job: Job | None) -> Job:
     if job is None:
         raise ServingError("The outputs belong to no request that is under way")
     return job
+
+
+def digit_ids(config: Any, contract: RasterContract, tokenizer: Tokenizer | None) -> list[int]:
+    """The token of each hexadecimal digit, in which requests' keys are written.
+
+    Args:
+        config: The checkpoint's configuration.
+        contract: What it says of rasters.
+        tokenizer: The checkpoint's, if vLLM has one.
+
+    Raises:
+        ContractError: Some digit has none, or another digit's, or that of the model's answer.
+    """
+    if tokenizer is None:
+        digits = _stated_digit_ids(config, contract)
+    else:
+        digits = _known_digit_ids(tokenizer)
+    if getattr(config, "answer_token_id", None) in digits:
+        raise ContractError(
+            f"config.json has answer_token_id={config.answer_token_id}, which is a digit for "
+            "the tokenizer: requests are told apart by the digits that end their prompts"
+        )
+    return digits
+
+
+def _known_digit_ids(tokenizer: Tokenizer) -> list[int]:
+    """The token of each hexadecimal digit, in which requests' keys are written."""
+    ids = [tokenizer.encode(digit, add_special_tokens=False) for digit in _DIGITS]
+    if any(len(one) != 1 for one in ids) or len({one[0] for one in ids}) != len(_DIGITS):
+        raise ContractError(
+            "The checkpoint's tokenizer must have a token for each of the digits 0 to f, "
+            f"got {dict(zip(_DIGITS, ids, strict=True))}"
+        )
+    return [one[0] for one in ids]
+
+
+def _stated_digit_ids(config: Any, contract: RasterContract) -> list[int]:
+    """The same where vLLM has no tokenizer to ask: the configuration says them.
+
+    They are the attribute `digit_token_ids`; in vllm-raster-model that is what its minimal
+    tokenizer has, unless config.json says otherwise.
+    """
+    if contract.instructions is not None:
+        raise ContractError(
+            "The checkpoint takes instructions, which need its tokenizer: "
+            "start the server without --skip-tokenizer-init"
+        )
+    ids = list(getattr(config, "digit_token_ids", None) or [])
+    if len(set(ids)) != len(_DIGITS) or len(ids) != len(_DIGITS) or config.image_token_id in ids:
+        raise ContractError(
+            "Without a tokenizer the checkpoint's configuration must give digit_token_ids, the "
+            f"tokens of the digits 0 to f, none of them the image token, got {ids}: "
+            "start the server without --skip-tokenizer-init"
+        )
+    return ids

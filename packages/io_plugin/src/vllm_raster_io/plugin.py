@@ -28,15 +28,14 @@ from vllm_raster_io.engine import (
     keep_event_loop_free,
     takes_priorities,
 )
-from vllm_raster_io.errors import ContractError, RequestError, ServingError
+from vllm_raster_io.errors import RequestError, ServingError
 from vllm_raster_io.jobs import Job
 from vllm_raster_io.limits import LIMITS
 from vllm_raster_io.pace import Pace
-from vllm_raster_io.pending import PendingJobs
+from vllm_raster_io.pending import PendingJobs, digit_ids
 from vllm_raster_io.requests import RasterRequest
 from vllm_raster_io.settings import Settings
 
-_DIGITS = "0123456789abcdef"
 _FETCHES = 8
 """How many requests may fetch files at once; more of them wait, and hold up no others."""
 
@@ -60,15 +59,7 @@ class RasterIOProcessor(IOProcessor[RasterRequest | Job, RasterAnswer]):
         self.contract = RasterContract.of(config)
         self._image_token_id: int = config.image_token_id
         self._tokenizer = renderer.tokenizer
-        if self._tokenizer is None:
-            digits = _stated_digit_ids(config, self.contract)
-        else:
-            digits = _digit_ids(self._tokenizer)
-        if getattr(config, "answer_token_id", None) in digits:
-            raise ContractError(
-                f"config.json has answer_token_id={config.answer_token_id}, which is a digit for "
-                "the tokenizer: requests are told apart by the digits that end their prompts"
-            )
+        digits = digit_ids(config, self.contract, self._tokenizer)
         self._pending = PendingJobs(digits)
         self._between = digits[0]
         # Where there are instructions, several images of a prompt are read together.
@@ -294,35 +285,3 @@ def _with_priority(request: RasterRequest | Job, beside: int) -> RasterRequest |
 def _is_to_be_fetched(data: object) -> bool:
     asked = data.get("data_format") if isinstance(data, dict) else None
     return (data.data_format if isinstance(data, RasterRequest) else asked) == "url"
-
-
-def _digit_ids(tokenizer: Any) -> list[int]:
-    """The token of each hexadecimal digit, in which requests' keys are written."""
-    ids = [tokenizer.encode(digit, add_special_tokens=False) for digit in _DIGITS]
-    if any(len(one) != 1 for one in ids) or len({one[0] for one in ids}) != len(_DIGITS):
-        raise ContractError(
-            "The checkpoint's tokenizer must have a token for each of the digits 0 to f, "
-            f"got {dict(zip(_DIGITS, ids, strict=True))}"
-        )
-    return [one[0] for one in ids]
-
-
-def _stated_digit_ids(config: Any, contract: RasterContract) -> list[int]:
-    """The same where vLLM has no tokenizer to ask: the configuration says them.
-
-    They are the attribute `digit_token_ids`; in vllm-raster-model that is what its minimal
-    tokenizer has, unless config.json says otherwise.
-    """
-    if contract.instructions is not None:
-        raise ContractError(
-            "The checkpoint takes instructions, which need its tokenizer: "
-            "start the server without --skip-tokenizer-init"
-        )
-    ids = list(getattr(config, "digit_token_ids", None) or [])
-    if len(set(ids)) != len(_DIGITS) or len(ids) != len(_DIGITS) or config.image_token_id in ids:
-        raise ContractError(
-            "Without a tokenizer the checkpoint's configuration must give digit_token_ids, the "
-            f"tokens of the digits 0 to f, none of them the image token, got {ids}: "
-            "start the server without --skip-tokenizer-init"
-        )
-    return ids

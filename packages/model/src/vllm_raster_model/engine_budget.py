@@ -19,8 +19,8 @@ USUAL_PIXELS = 1024 * 1024
 by benchmarks/overhead.py 4 ms for one of such a window, is shared by them; a network that needs a
 second for one has a step last some."""
 PROMPT_BYTES = 96 * 2**20
-"""Of the windows of the longest prompt, in single precision, and of their maps. Whoever sees a network
-to be fast may send such."""
+"""Of the windows of the longest prompt, in single precision, and of their maps. Whoever sees a
+network to be fast may send such."""
 PROMPT_WINDOWS = 16
 """No more than so many, however small they are."""
 

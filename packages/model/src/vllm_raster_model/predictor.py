@@ -25,9 +25,9 @@ Window = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 PIXELS_AT_ONCE = 256 * 256
 """That a CPU computes in one call, of all dates: four windows of 128 × 128, one from 256 × 256 on.
 
-By benchmarks/batching.py: fewer leave the cost of each call in sight, up to 18 %; twice as many gain
-up to 6 %, but of a step of few windows some threads would have none. On other devices there is no
-such limit beside the engine's budget, which bounds the memory that a batch takes.
+By benchmarks/batching.py: fewer leave the cost of each call in sight, up to 18 %; twice as many
+gain up to 8 %, but of a step of few windows some threads would have none. On other devices there is
+no such limit beside the engine's budget, which bounds the memory that a batch takes.
 """
 
 
