@@ -67,6 +67,12 @@ def set_budget(vllm_config: VllmConfig, side_by_side: int, steps: int = 1) -> No
     if longest is None:
         model.max_model_len = config.prompt_tokens(config.max_images)
     scheduler.max_num_batched_tokens = scheduler.max_num_encoder_input_tokens = budget
+    logger.info(
+        "Windows in a prompt: %d, of a fast network up to %d; tokens in a step: %d.",
+        config.usual_images,
+        config.max_images,
+        scheduler.max_num_scheduled_tokens or budget,
+    )
     # What windows give is kept until their step has ended.
     scheduler.encoder_cache_size = steps * budget
 

@@ -11,7 +11,7 @@ from vllm.utils.ompmultiprocessing import OMPProcessManager
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
 from vllm_raster_model.allocation import keep_memory
-from vllm_raster_model.crew import Crew, InTurn, OpenMPCrew
+from vllm_raster_model.crew import NICENESS, Crew, InTurn, OpenMPCrew
 from vllm_raster_model.engine import VllmConfig, logger
 from vllm_raster_model.machine import processor_quota, usable_cores
 from vllm_raster_model.threads import choose_threads
@@ -36,7 +36,8 @@ class EngineProcessExecutor(UniProcExecutor):
             os.sched_setaffinity(0, cores[0])
             # The worker that is made now lets nobody change it any more.
             torch.set_num_threads(len(cores[0]))
-        keep_memory()
+        if keep_memory():
+            logger.info("Memory is kept from one layer to the next.")
         super()._init_executor()
         logger.info("Computing in the engine's process; threads: %d.", torch.get_num_threads())
 
@@ -52,7 +53,12 @@ def crew(vllm_config: VllmConfig, network: nn.Module) -> Crew:
     if not has_process(vllm_config):
         return InTurn()
     thread_safe = getattr(network, "thread_safe", False)
-    return OpenMPCrew(torch.get_num_threads(), side_by_side=thread_safe)
+    made = OpenMPCrew(torch.get_num_threads(), side_by_side=thread_safe)
+    if made.side_by_side:
+        logger.info("Windows are computed side by side, by threads of niceness %d.", NICENESS)
+    else:
+        logger.info("Windows are computed one after the other, with all threads.")
+    return made
 
 
 def use_processor(vllm_config: VllmConfig) -> None:

@@ -1,6 +1,7 @@
 """What vLLM runs when it starts: the entry point `raster` of `vllm.general_plugins`."""
 
 import logging
+import os
 
 from vllm_raster_model.engine_version import require_vllm
 from vllm_raster_model.errors import EngineVersionError
@@ -70,7 +71,9 @@ def _register_with_vllm() -> None:
     check_what_is_asked_for()
     let_adapters_take_turns()
     let_long_prompts_have_steps()
-    for variable in (SWITCH, PRECISION_SWITCH):
+    # Those of vllm-raster-io, too, which refuses names that it does not know by itself.
+    ours = [name for name in os.environ if name.startswith("VLLM_RASTER_")]
+    for variable in (SWITCH, PRECISION_SWITCH, *ours):
         know_variable(variable)
     read_configurations_with(UnconvertedConfigParser)
     load_weights_with(UnconvertedLoader)
