@@ -113,6 +113,21 @@ async def test_all_are_answered_in_order(count: int) -> None:
     assert server.begun == list(range(count))
 
 
+async def test_the_pace_is_that_of_scenes_of_several_prompts() -> None:
+    server = Server()
+    await answer(server, 1)
+    assert server.pace.numbers_a_second == 0
+    await answer(server, 2)
+    assert server.pace.numbers_a_second > 0
+
+
+async def test_windows_that_fail_have_no_pace() -> None:
+    server = Server("fed", 0)
+    with pytest.raises(RasterError):
+        await answer(server, 2)
+    assert server.pace.numbers_a_second == 0
+
+
 async def test_a_few_at_once() -> None:
     server, watched = Server(), []
     server.release.clear()

@@ -150,6 +150,20 @@ class TestPrompts:
             assert len(one) == most or shapes[one[0]] != shapes[after[0]]
 
 
+class TestTurnedWindows:
+    @pytest.mark.parametrize("size", [(1, 40), (40, 1), (1, 1), (3, 2)])
+    @pytest.mark.parametrize("augment", ["flips", "flips_rotations"])
+    def test_are_arrays_that_pytorch_takes(self, size: tuple[int, int], augment: str) -> None:
+        content = make_raster(height=size[0], width=size[1])
+        with Job(request(content, augment=augment), make_contract(size=32)) as job:
+            for item in job.items():
+                for name in ("pixel_values", "valid"):
+                    array = np.asarray(item[name])
+                    assert min(array.strides) >= 0
+                    assert array.flags.c_contiguous
+                    assert array.shape == item[name].shape
+
+
 class TestInvalidPixels:
     @pytest.mark.parametrize("upscale", [1, 2])
     @pytest.mark.parametrize("kind", ["classes", "values"])

@@ -65,14 +65,25 @@ def test_idle_time_does_not_count(pace: Pace, clock: Clock) -> None:
     assert pace.numbers_a_second == 300
 
 
+def test_what_was_before_counts_on(pace: Pace, clock: Clock) -> None:
+    """A small scene between two large ones does not have all of it forgotten."""
+    for numbers, seconds in ((3000, 1), (1, 0.5), (3000, 1)):
+        with pace.request():
+            clock.seconds += seconds
+            pace.came(numbers)
+        clock.seconds += 1000
+    assert pace.numbers_a_second == pytest.approx(6001 / 2.5)
+
+
 def test_a_request_that_fails_is_over(pace: Pace, clock: Clock) -> None:
     with pytest.raises(ValueError, match="lost"), pace.request():
+        clock.seconds += 2
         raise ValueError("lost")
     clock.seconds += 1000
     with pace.request():
         clock.seconds += 1
         pace.came(300)
-    assert pace.numbers_a_second == 300
+    assert pace.numbers_a_second == 100
 
 
 def test_what_is_long_ago_is_forgotten(pace: Pace, clock: Clock) -> None:

@@ -35,7 +35,9 @@ def budget_of(
     )
     names = ("max_num_batched_tokens", "max_num_encoder_input_tokens", "encoder_cache_size")
     scheduler = SimpleNamespace(
-        **dict.fromkeys(names, budget), max_num_scheduled_tokens=asked.get("step")
+        **dict.fromkeys(names, budget),
+        max_num_scheduled_tokens=asked.get("step"),
+        max_num_seqs=asked.get("prompts", 256),
     )
     whole: Any = SimpleNamespace(model_config=model, scheduler_config=scheduler)
     set_budget(whole, side_by_side, steps=2)
@@ -74,7 +76,10 @@ def tokens(windows: int, of_one: int = 32 * 33) -> int:
         (tile(512, frames=3), 2, 2, 10, 2 * tokens(1), tokens(10)),
         (tile(512, frames=3), 1, 1, 10, 2048, tokens(10)),
         (tile(512, channels=16), 2, 4, 6, tokens(4), tokens(6)),
-        (tile(512, channels=60), 2, 4, 4, tokens(4), tokens(4)),
+        (tile(512, channels=60), 2, 1, 1, 2 * tokens(1), 2 * tokens(1)),
+        # Of 512 × 513 tokens, which vLLM has room for in each of 256 prompts.
+        (tile(512, cell=1), 2, 1, 1, 2 * tokens(1, 512 * 513), 2 * tokens(1, 512 * 513)),
+        (tile(512, cell=4), 2, 3, 3, 3 * 128 * 129 + 2 + 64, 3 * 128 * 129 + 2 + 64),
         # Small windows are many; these have 8 × 9 tokens.
         (tile(128), 2, 16, 16, 2048, 2048),
         # Of these one alone has 4160 tokens.
@@ -134,6 +139,13 @@ def test_flags_win(asked: dict[str, int], usual: int, most: int, longest: int) -
 
 def test_a_step_that_was_asked_for() -> None:
     assert budget_of(tile(512), 2048, step=500)[3:] == (500, tokens(16))
+
+
+@pytest.mark.parametrize("prompts", [1, 2])
+def test_few_prompts_at_once_are_as_long(prompts: int) -> None:
+    """Whose step vLLM makes as short as so many prompts, of which it takes each for one window."""
+    found = budget_of(tile(512), prompts * tokens(1), prompts=prompts)
+    assert found == budget_of(tile(512), 2048)
 
 
 def test_it_may_be_set_twice() -> None:

@@ -253,3 +253,15 @@ def test_survives_saving(tmp_path: Path) -> None:
     assert one["input_ids"] == other["input_ids"] == [[21, *[4, 4, 5] * 2, 6]]
     for name in FIELDS:
         torch.testing.assert_close(one[name], other[name], equal_nan=True)
+
+
+@pytest.mark.parametrize("size", [(1, 5), (5, 1), (1, 1), (4, 3)])
+def test_takes_windows_that_are_turned(size: tuple[int, int]) -> None:
+    """To numpy a single row is in order in either direction, to PyTorch in one."""
+    pixels = np.arange(3 * size[0] * size[1], dtype=np.uint16).reshape(3, *size)
+    valid = pixels[0] % 2 == 0
+    item = {"pixel_values": pixels[:, ::-1, ::-1], "valid": valid[::-1, ::-1]}
+    made = RasterProcessor(minimal_tokenizer(), bands=3, cell=8)(images=item)
+    np.testing.assert_array_equal(made["pixel_values"][0][:, 0], item["pixel_values"])
+    if not valid.all():
+        np.testing.assert_array_equal(made["valid"][0], item["valid"])

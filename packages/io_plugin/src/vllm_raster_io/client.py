@@ -51,6 +51,11 @@ class MapResult:
         return _saved(self.confidence, path)
 
 
+# Sooner than the server, which lets go of a connection that was not used for five seconds: else
+# it might do so while the next request is on its way.
+_LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=2.0)
+
+
 class RasterClient(Closing):
     """Sends rasters to a vLLM server that has the `raster` IO processor.
 
@@ -68,7 +73,7 @@ class RasterClient(Closing):
         api_key: str | None = None,
     ) -> None:
         headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
-        self._http = httpx.Client(base_url=url, timeout=timeout, headers=headers)
+        self._http = httpx.Client(base_url=url, timeout=timeout, headers=headers, limits=_LIMITS)
 
     def map(
         self,

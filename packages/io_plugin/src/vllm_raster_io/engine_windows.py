@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import nullcontext
 from copy import copy
 from typing import Any
 
@@ -93,6 +94,8 @@ class _Flight:
         self._serving, self._io_processor, self._ctx = serving, io_processor, ctx
         self._steps, self._blenders = steps, blenders
         self._pace: Pace = io_processor.io_processor.pace
+        # A scene of one prompt says how long a request takes, and little of its windows.
+        self._counts = False
         self._turn = asyncio.Lock()
         self._waiting: deque[tuple[int, Any]] = deque()
         self._outputs: dict[int, Any] = {}
@@ -101,6 +104,7 @@ class _Flight:
         """The outputs of all prompts, whose maps are in the scene's already, and not in them."""
         self._waiting.extend(enumerate(requests))
         count = len(requests)
+        self._counts = count > 1
         del requests  # each is let go, with its pixels, when it has been answered
         # How many tokens a prompt has is known when one is read.
         index, request = self._waiting.popleft()
@@ -117,7 +121,7 @@ class _Flight:
             self._serving.vllm_config, tokens, job.prompt_bytes, job.most_a_prompt
         )
         try:
-            with self._pace.request():
+            with self._pace.request() if self._counts else nullcontext():
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self._answer(index, rendered))
                     del request, rendered
@@ -141,9 +145,10 @@ class _Flight:
         for step in self._steps:
             await step(self._serving, part)
         (output,) = part.final_res_batch
-        self._pace.came(part.request.data.numbers(index))
         loop, processor = asyncio.get_running_loop(), self._io_processor.io_processor
         # Of one request one at a time, or it would take all threads and have them wait.
         async with self._turn:
             await loop.run_in_executor(self._blenders, processor.feed, index, output)
+        if self._counts:
+            self._pace.came(part.request.data.numbers(index))
         self._outputs[index] = output

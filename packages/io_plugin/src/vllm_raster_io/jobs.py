@@ -7,7 +7,6 @@ from functools import cached_property, partial
 from itertools import groupby
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from vllm_raster_io.access import Access
@@ -24,7 +23,7 @@ from vllm_raster_io.plans import Plan
 from vllm_raster_io.reports import answer_of
 from vllm_raster_io.requests import RasterRequest
 from vllm_raster_io.tiling import Window
-from vllm_raster_io.windows import Loaded, lazy_item
+from vllm_raster_io.windows import Loaded, in_order, lazy_item
 
 
 class Job(Closing):
@@ -197,6 +196,6 @@ class Job(Closing):
 
         def load() -> Loaded:
             pixels, valid = (whole_blocks(one, block) for one in view.read(window))
-            return np.ascontiguousarray(way.apply(pixels)), np.ascontiguousarray(way.apply(valid))
+            return in_order(way.apply(pixels)), in_order(way.apply(valid))
 
         return load, (*shape[:-2], *sides)

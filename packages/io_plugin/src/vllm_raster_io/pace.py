@@ -48,27 +48,32 @@ class Pace:
         self.numbers_a_second = 0.0
         self._clock = clock
         self._requests = 0
-        self._numbers = self._since = 0.0
+        self._numbers = self._seconds = self._since = 0.0
 
     @contextmanager
     def request(self) -> Iterator[None]:
         """For as long as windows of a request are asked for."""
         if not self._requests:
-            self._numbers, self._since = 0.0, self._clock()
+            self._since = self._clock()
         self._requests += 1
         try:
             yield
         finally:
+            self._pass_time()
             self._requests -= 1
 
     def came(self, numbers: int) -> None:
-        """Windows of so many numbers came back."""
+        """Windows of so many numbers came back, while a request was under way."""
         self._numbers += numbers
-        seconds = self._clock() - self._since
-        self.numbers_a_second = self._numbers / max(seconds, 1e-3)
-        if seconds > _REMEMBERED_SECONDS:
-            self._numbers, self._since = self._numbers / 2, self._since + seconds / 2
+        self._pass_time()
+        self.numbers_a_second = self._numbers / max(self._seconds, 1e-3)
+        if self._seconds > _REMEMBERED_SECONDS:
+            self._numbers, self._seconds = self._numbers / 2, self._seconds / 2
 
     def prompt_size(self, usual: int, most: int) -> PromptSize:
         """What may share a prompt of the next request."""
         return PromptSize(usual, most, PROMPT_SECONDS * self.numbers_a_second)
+
+    def _pass_time(self) -> None:
+        now = self._clock()
+        self._seconds, self._since = self._seconds + now - self._since, now

@@ -21,6 +21,9 @@ second for one has a step last some."""
 PROMPT_BYTES = 96 * 2**20
 """Of the windows of the longest prompt, in single precision, and of their maps. Whoever sees a
 network to be fast may send such."""
+PROMPT_TOKENS = 2**16
+"""Of the longest prompt, if it is of several windows: vLLM has a table of as many for each prompt that
+may be in a step, 256 usually."""
 PROMPT_WINDOWS = 16
 """No more than so many, however small they are."""
 
@@ -49,10 +52,12 @@ def set_budget(vllm_config: VllmConfig, side_by_side: int, steps: int = 1) -> No
     config: RasterConfig = configuration(vllm_config)
     model, scheduler = vllm_config.model_config, vllm_config.scheduler_config
     allowed = _allowed(model)
-    usual = min(_usual_windows(config.contract, side_by_side), allowed)
-    most = min(max(usual, _most_windows(config.contract)), allowed)
+    most = min(_most_windows(config), allowed)
+    usual = min(_usual_windows(config.contract, side_by_side), most)
     budget = scheduler.max_num_batched_tokens
-    if side_by_side and budget in _BUDGETS:
+    # As vLLM lowers it where few prompts may be in a step.
+    lowered = scheduler.max_num_seqs * model.max_model_len
+    if side_by_side and budget in {*_BUDGETS, lowered}:
         step = max(budget, config.prompt_tokens(usual), side_by_side * config.prompt_tokens(1))
         budget = max(step, config.prompt_tokens(most))
         if scheduler.max_num_scheduled_tokens is None:
@@ -83,12 +88,13 @@ def _usual_windows(contract: RasterContract, side_by_side: int) -> int:
     return max(side_by_side, min(PROMPT_WINDOWS, USUAL_PIXELS // pixels))
 
 
-def _most_windows(contract: RasterContract) -> int:
+def _most_windows(config: RasterConfig) -> int:
     """How many it may hold."""
-    cell, size = contract.tile.multiple_of, contract.tile.size
-    pixels = len(contract.input.bands) * contract.input.frames * cell**2
-    window = 4 * (size // cell) ** 2 * max(pixels, contract.cell_width)
-    return max(1, min(PROMPT_WINDOWS, PROMPT_BYTES // window))
+    contract = config.contract
+    pixels = len(contract.input.bands) * contract.input.frames * contract.tile.multiple_of**2
+    window = 4 * config.largest_grid.cells * max(pixels, contract.cell_width)
+    tokens = PROMPT_TOKENS // config.prompt_tokens(1)
+    return max(1, min(PROMPT_WINDOWS, PROMPT_BYTES // window, tokens))
 
 
 def _fitting(config: RasterConfig, most: int, room: int) -> int:

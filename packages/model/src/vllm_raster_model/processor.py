@@ -199,7 +199,9 @@ def _coordinates(item: ImageItem, name: str, shape: tuple[int, ...]) -> torch.Te
 
 
 def _owned(array: np.ndarray) -> np.ndarray:
-    return np.require(array, requirements=["C", "W"])
+    owned = np.require(array, requirements=["C", "W"])
+    # One that is turned along a single row is in order to numpy, but not to PyTorch.
+    return owned if all(step >= 0 for step in owned.strides) else owned.copy()
 
 
 def _describe(value: object) -> str:
