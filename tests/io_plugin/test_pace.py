@@ -76,9 +76,12 @@ def test_what_was_before_counts_on(pace: Pace, clock: Clock) -> None:
 
 
 def test_a_request_that_fails_is_over(pace: Pace, clock: Clock) -> None:
-    with pytest.raises(ValueError, match="lost"), pace.request():
+    def fail() -> None:
         clock.seconds += 2
         raise ValueError("lost")
+
+    with pytest.raises(ValueError, match="lost"), pace.request():
+        fail()
     clock.seconds += 1000
     with pace.request():
         clock.seconds += 1

@@ -22,8 +22,8 @@ PROMPT_BYTES = 96 * 2**20
 """Of the windows of the longest prompt, in single precision, and of their maps. Whoever sees a
 network to be fast may send such."""
 PROMPT_TOKENS = 2**16
-"""Of the longest prompt, if it is of several windows: vLLM has a table of as many for each prompt that
-may be in a step, 256 usually."""
+"""Of the longest prompt, if it is of several windows: vLLM has a table of as many for each prompt
+that may be in a step, 256 usually."""
 PROMPT_WINDOWS = 16
 """No more than so many, however small they are."""
 
