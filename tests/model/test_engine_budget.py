@@ -115,6 +115,14 @@ def test_other_devices_and_flags_keep_the_budget(
         assert budget_of(tile(512), budget) == expected
 
 
+@pytest.mark.parametrize("config", [tile(2048), tile(1024, frames=3), tile(512, channels=200)])
+def test_a_prompt_has_a_window(config: Any) -> None:
+    """However large it is, and also where no threads ask for more."""
+    usual, most, *_ = budget_of(config, 2**17, side_by_side=0)
+    assert usual == 1
+    assert most >= 1
+
+
 @pytest.mark.parametrize(
     ("asked", "usual", "most", "longest"),
     [
@@ -199,7 +207,12 @@ def test_what_the_engine_is_started_with(enlarge: Serving) -> None:
 
 @pytest.mark.parametrize(
     ("flags", "images"),
-    [({"limit_mm_per_prompt": {"image": 3}}, 3), ({"max_model_len": 84}, 1)],
+    [
+        ({"limit_mm_per_prompt": {"image": 3}}, 3),
+        ({"max_model_len": 84}, 1),
+        # For which vLLM chooses a shorter step by itself.
+        ({"max_num_seqs": 1}, PROMPT_WINDOWS),
+    ],
 )
 def test_flags_of_the_engine(enlarge: Serving, flags: dict[str, Any], images: int) -> None:
     found = engine_config(enlarge.checkpoint, **flags).model_config

@@ -85,7 +85,7 @@ def set_budget(vllm_config: VllmConfig, side_by_side: int, steps: int = 1) -> No
 def _usual_windows(contract: RasterContract, side_by_side: int) -> int:
     """How many windows a prompt is to hold of which nothing is known."""
     pixels = contract.input.frames * contract.tile.size**2
-    return max(side_by_side, min(PROMPT_WINDOWS, USUAL_PIXELS // pixels))
+    return max(1, side_by_side, min(PROMPT_WINDOWS, USUAL_PIXELS // pixels))
 
 
 def _most_windows(config: RasterConfig) -> int:
