@@ -83,7 +83,9 @@ class Server:
 
 
 async def answer(server: Server, count: int, watched: list[Any] | None = None) -> list[Any]:
-    job = SimpleNamespace(prompt_bytes=1000, most_a_prompt=1, numbers=lambda _: 500)
+    job = SimpleNamespace(
+        prompt_bytes=1000, most_a_prompt=1, numbers=lambda _: 500, tells_pace=count > 1
+    )
     context = SimpleNamespace(request=SimpleNamespace(data=job), request_id="pooling-x")
     with ThreadPoolExecutor(2) as blenders:
         steps: Any = (server.prepare, server.collect)
@@ -113,7 +115,7 @@ async def test_all_are_answered_in_order(count: int) -> None:
     assert server.begun == list(range(count))
 
 
-async def test_the_pace_is_that_of_scenes_of_several_prompts() -> None:
+async def test_the_pace_is_that_of_scenes_that_tell_it() -> None:
     server = Server()
     await answer(server, 1)
     assert server.pace.numbers_a_second == 0

@@ -149,6 +149,19 @@ class TestPrompts:
         for one, after in pairwise(prompts):
             assert len(one) == most or shapes[one[0]] != shapes[after[0]]
 
+    @pytest.mark.parametrize(
+        ("usual", "windows", "tells"), [(1, 1, False), (4, 4, False), (4, 6, True)]
+    )
+    def test_more_than_a_usual_one_tells_the_pace(
+        self, usual: int, windows: int, tells: bool
+    ) -> None:
+        """Also where all of it is one longer prompt."""
+        content = make_raster(height=32, width=32 * windows)
+        size = PromptSize(usual=usual, most=16, numbers=1e9)
+        with Job(request(content, overlap=0), make_contract(size=32), prompt_size=size) as job:
+            assert [len(one) for one in job.prompts] == [windows]
+            assert job.tells_pace is tells
+
 
 class TestTurnedWindows:
     @pytest.mark.parametrize("size", [(1, 40), (40, 1), (1, 1), (3, 2)])

@@ -14,6 +14,10 @@ from vllm_raster_io.closing import Closing
 from vllm_raster_io.errors import ServiceError
 from vllm_raster_io.sources import ServerPath, Source, data_fields
 
+# Sooner than the server, which lets go of a connection that was not used for five seconds: else
+# it might do so while the next request is on its way.
+_LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=2.0)
+
 
 @dataclass(frozen=True)
 class MapResult:
@@ -49,11 +53,6 @@ class MapResult:
             ServiceError: There is none, or the server wrote it already.
         """
         return _saved(self.confidence, path)
-
-
-# Sooner than the server, which lets go of a connection that was not used for five seconds: else
-# it might do so while the next request is on its way.
-_LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=2.0)
 
 
 class RasterClient(Closing):

@@ -94,8 +94,6 @@ class _Flight:
         self._serving, self._io_processor, self._ctx = serving, io_processor, ctx
         self._steps, self._blenders = steps, blenders
         self._pace: Pace = io_processor.io_processor.pace
-        # A scene of one prompt says how long a request takes, and little of its windows.
-        self._counts = False
         self._turn = asyncio.Lock()
         self._waiting: deque[tuple[int, Any]] = deque()
         self._outputs: dict[int, Any] = {}
@@ -104,7 +102,6 @@ class _Flight:
         """The outputs of all prompts, whose maps are in the scene's already, and not in them."""
         self._waiting.extend(enumerate(requests))
         count = len(requests)
-        self._counts = count > 1
         del requests  # each is let go, with its pixels, when it has been answered
         # How many tokens a prompt has is known when one is read.
         index, request = self._waiting.popleft()
@@ -121,7 +118,7 @@ class _Flight:
             self._serving.vllm_config, tokens, job.prompt_bytes, job.most_a_prompt
         )
         try:
-            with self._pace.request() if self._counts else nullcontext():
+            with self._pace.request() if job.tells_pace else nullcontext():
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self._answer(index, rendered))
                     del request, rendered
@@ -149,6 +146,7 @@ class _Flight:
         # Of one request one at a time, or it would take all threads and have them wait.
         async with self._turn:
             await loop.run_in_executor(self._blenders, processor.feed, index, output)
-        if self._counts:
-            self._pace.came(part.request.data.numbers(index))
+        job = part.request.data
+        if job.tells_pace:
+            self._pace.came(job.numbers(index))
         self._outputs[index] = output

@@ -23,7 +23,7 @@ from vllm_raster_io.plans import Plan
 from vllm_raster_io.reports import answer_of
 from vllm_raster_io.requests import RasterRequest
 from vllm_raster_io.tiling import Window
-from vllm_raster_io.windows import Loaded, in_order, lazy_item
+from vllm_raster_io.windows import Loaded, lazy_item
 
 
 class Job(Closing):
@@ -52,7 +52,8 @@ class Job(Closing):
     ) -> None:
         self.request = request
         self.plan = Plan(request, contract, access or Access(), deadline, tokenizer)
-        self._items_a_prompt = (prompt_size or PromptSize()).windows(self._window_numbers)
+        self._prompt_size = prompt_size or PromptSize()
+        self._items_a_prompt = self._prompt_size.windows(self._window_numbers)
         self._lock = threading.Lock()
 
     @property
@@ -91,6 +92,11 @@ class Job(Closing):
         """Of the windows of a prompt: one a pixel, band and date."""
         items = self.prompts[index]
         return len(items) * math.prod(self._shapes[items[0]])
+
+    @property
+    def tells_pace(self) -> bool:
+        """Whether it has more than a usual prompt: less says how long a request takes."""
+        return len(self._shapes) > self._prompt_size.usual
 
     @cached_property
     def most_a_prompt(self) -> int:
@@ -196,6 +202,6 @@ class Job(Closing):
 
         def load() -> Loaded:
             pixels, valid = (whole_blocks(one, block) for one in view.read(window))
-            return in_order(way.apply(pixels)), in_order(way.apply(valid))
+            return way.apply(pixels), way.apply(valid)
 
         return load, (*shape[:-2], *sides)

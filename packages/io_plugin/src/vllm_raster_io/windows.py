@@ -45,10 +45,10 @@ class LazyArray:
         return len(self.shape)
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
-        return np.array(in_order(self._source.get(self._part)), dtype=dtype, copy=copy)
+        return np.array(_in_order(self._source.get(self._part)), dtype=dtype, copy=copy)
 
 
-def in_order(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _in_order(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """An array as it is, or copied where PyTorch would not take it.
 
     To numpy one that is turned along a single row is in order, whatever the distance to the next.
