@@ -1,8 +1,8 @@
 """What the rule for windows computed together loses against the best batch of each network.
 
 Networks are called alone, without a server, but by one thread and with memory that is kept, as a
-server's threads call them. The table, on stderr, has windows a second by batch
-size, as a part of the best; `batching_rule_over_best` is the worst of what the rule reaches.
+server's threads call them. The table, on stderr, has windows a second by batch size, as a part of
+the best; `batching_rule_over_best` is the worst of what the rule reaches.
 """
 
 import argparse

@@ -13,6 +13,7 @@ from vllm.config import VllmConfig
 from vllm.v1.core.sched.output import SchedulerOutput
 
 from vllm_raster_model.crew import FEW_THREADS
+from vllm_raster_model.engine import logger
 from vllm_raster_model.engine_budget import set_budget
 from vllm_raster_model.engine_executor import EngineProcessExecutor, has_process
 from vllm_raster_model.machine import processor_quota, usable_cores
@@ -85,4 +86,5 @@ def work_ahead(vllm_config: VllmConfig) -> None:
         set_budget(vllm_config, 1)
         return
     vllm_config.parallel_config.distributed_executor_backend = StepAheadExecutor
+    logger.info("Windows are begun while the step before them ends.")
     set_budget(vllm_config, threads, STEPS)
